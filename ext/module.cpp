@@ -1,0 +1,12 @@
+#include "bind.h"
+#include "build_info.h"
+
+NB_MODULE(_core, m) {
+    m.doc() = "llama.cpp for ipyllama: thin bindings over ext/engine.";
+    m.attr("__version__") = IPYLLAMA_VERSION;
+    init_errors(m);
+    init_backend(m);
+    init_model(m);
+    init_context(m);
+    init_sampler(m);
+}

@@ -1,0 +1,98 @@
+"""Errors: one base class, and a named subclass for each thing that a person can act on.
+
+Every message is short: what happened, then what to do. In a notebook an error of ours is one line, not a
+traceback, because the traceback would only show our own insides.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ipyllama.reply import Reply
+
+
+class LlamaError(Exception):
+    """Base class of every error that ipyllama raises on purpose."""
+
+    def _render_traceback_(self) -> list[str]:
+        """IPython shows these lines in place of a traceback."""
+        return [f"{type(self).__name__}: {self}"]
+
+
+class ModelNotFound(LlamaError):
+    """No file, registry name or model on this machine answers to the name."""
+
+
+class NoModelLoaded(LlamaError):
+    """Something was asked of a model before one was loaded, or after it was unloaded."""
+
+
+class BadModelFile(LlamaError):
+    """The file is not a GGUF, is truncated, or llama.cpp cannot run what is in it."""
+
+
+class FetchError(LlamaError):
+    """A download failed, or what arrived does not have the expected checksum."""
+
+
+class NotEnoughMemory(LlamaError):
+    """Weights or KV memory do not fit on this machine."""
+
+
+class PromptTooLong(LlamaError):
+    """The prompt does not fit in the context."""
+
+    def __init__(self, n_prompt: int, n_ctx: int) -> None:
+        over = n_prompt - n_ctx + 1  # one token must be left for the answer
+        super().__init__(
+            f"the prompt has {n_prompt:,} tokens, {over:,} too many for a context of {n_ctx:,} (one is kept for "
+            "the answer). Shorten it, start over with --reset, or load the model with a larger n_ctx."
+        )
+        self.n_prompt, self.n_ctx, self.n_over = n_prompt, n_ctx, over
+
+
+class TemplateError(LlamaError):
+    """The model has no chat template, or its template refused the messages."""
+
+
+class BadOption(LlamaError):
+    """An option is unknown, or its value is out of range."""
+
+
+class ClosedError(LlamaError):
+    """The object was closed; what it held is freed."""
+
+
+class BadState(LlamaError):
+    """State bytes do not fit this model or context, or are damaged."""
+
+
+class BadArgument(LlamaError, ValueError):
+    """A value that llama.cpp could not survive was stopped at the door."""
+
+
+class CannotTrim(LlamaError):
+    """The architecture cannot drop the end of a sequence (recurrent, hybrid, windowed models)."""
+
+
+class DecodeError(LlamaError):
+    """llama.cpp could not evaluate a batch."""
+
+
+class Aborted(LlamaError):
+    """A native step ended early because the abort flag was set."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """The user pressed Stop. What was generated so far is in `reply`.
+
+    It is a KeyboardInterrupt, so that "run all" stops as well.
+    """
+
+    def __init__(self, reply: Reply | None = None) -> None:
+        super().__init__("interrupted")
+        self.reply = reply
+
+    def _render_traceback_(self) -> list[str]:
+        return ["[interrupted]"]

@@ -1,0 +1,70 @@
+"""The ledger: the exact token ids of a sequence, and where each came from. Text is only its rendering."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import takewhile
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A run of tokens of one origin: a prompt's, or what the model sampled."""
+
+    tokens: tuple[int, ...]
+    sampled: bool
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Segments in order, none empty. Immutable: appending gives a new ledger that shares the old segments.
+
+    Two prompt segments stay apart where they meet, because the evaluation schedule is cut at the end of each;
+    two sampled ones become one, because sampled tokens are evaluated one by one anyway.
+    """
+
+    segments: tuple[Segment, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @cached_property
+    def tokens(self) -> tuple[int, ...]:
+        """Every token id, first to last."""
+        return tuple(token for segment in self.segments for token in segment.tokens)
+
+    @cached_property
+    def sampled(self) -> tuple[bool, ...]:
+        """For every token, whether the model sampled it."""
+        return tuple(segment.sampled for segment in self.segments for _ in segment.tokens)
+
+    def append_prompt(self, tokens: Iterable[int]) -> Ledger:
+        """This ledger and then a prompt segment; itself where `tokens` is empty."""
+        new = tuple(tokens)
+        return Ledger((*self.segments, Segment(new, sampled=False))) if new else self
+
+    def append_sampled(self, tokens: Iterable[int]) -> Ledger:
+        """This ledger and then sampled tokens; itself where `tokens` is empty."""
+        new = tuple(tokens)
+        if not new:
+            return self
+        if self.segments and self.segments[-1].sampled:
+            *before, last = self.segments
+            return Ledger((*before, Segment(last.tokens + new, sampled=True)))
+        return Ledger((*self.segments, Segment(new, sampled=True)))
+
+    def common_prefix(self, other: Ledger) -> int:
+        """How many leading token ids are the same in both, whatever their origin."""
+        pairs = zip(self.tokens, other.tokens, strict=False)
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+    def head(self, n: int) -> Ledger:
+        """The first `n` tokens, origins and segment ends kept; the whole where it is no longer than that."""
+        segments, left = [], n
+        for segment in self.segments:
+            if left <= 0:
+                break
+            segments.append(segment if len(segment.tokens) <= left else Segment(segment.tokens[:left], segment.sampled))
+            left -= len(segment.tokens)
+        return Ledger(tuple(segments))

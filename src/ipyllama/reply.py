@@ -1,0 +1,108 @@
+"""What an answer is, and what happens on the way to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+FinishReason = Literal["stop", "length", "interrupted", "context", "error"]
+"""Why generation ended: the model or a stop text ended it; `max_tokens`; Stop; the context is full; a fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts. `reused + restored + computed` is the length of the prompt."""
+
+    reused: int = 0
+    """prompt tokens whose KV was live in the context"""
+    restored: int = 0
+    """prompt tokens whose KV was brought back from RAM or disk"""
+    computed: int = 0
+    """prompt tokens evaluated now"""
+    generated: int = 0
+    """tokens sampled, the end-of-turn token included"""
+
+    @property
+    def prompt(self) -> int:
+        return self.reused + self.restored + self.computed
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Seconds on a monotonic clock."""
+
+    queued: float = 0.0
+    """waiting for earlier jobs"""
+    prefill: float = 0.0
+    """restoring and evaluating the prompt"""
+    first_token: float = 0.0
+    """from the start of work to the first sampled token"""
+    decode: float = 0.0
+    """from the first sampled token to the last"""
+
+    def tokens_per_second(self, generated: int) -> float:
+        """Decoding speed; 0 where fewer than two tokens were sampled."""
+        return (generated - 1) / self.decode if generated > 1 and self.decode > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One answer: its text, the exact token ids, why it ended and what it cost."""
+
+    text: str
+    tokens: tuple[int, ...] = ()
+    finish_reason: FinishReason = "stop"
+    usage: Usage = field(default_factory=Usage)
+    timings: Timings = field(default_factory=Timings)
+    model: str = ""
+    seed: int = 0
+    notes: tuple[str, ...] = ()
+    """things the reader should know, one short sentence each"""
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from ipyllama.display import reply_bundle
+
+        return reply_bundle(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """Waiting: `place` jobs are ahead of this one."""
+
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """`done` of `total` prompt tokens are in the context; `seconds` since prefill began; `start` of them were there before."""
+
+    done: int
+    total: int
+    start: int
+    seconds: float
+
+    @property
+    def eta(self) -> float | None:
+        """Seconds left, or None where nothing has been computed yet."""
+        computed = self.done - self.start
+        return self.seconds / computed * (self.total - self.done) if computed > 0 and self.seconds > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """New text, always whole characters."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The last event of a job."""
+
+    reply: Reply
+
+
+Event = Queued | Prefill | Delta | Finished
