@@ -1,0 +1,173 @@
+"""The next prompt as a difference: what the model sampled is kept to the token, only new text is tokenised.
+
+How: the conversation is rendered twice, as it is and with every reply replaced by a mark (`layout`). Where the text
+up to a reply is what the model read before it answered, that turn's own tokens stand; where a reply came through
+unchanged, its sampled tokens stand; the rest is tokenised. Templates that only append leave the new message as rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Protocol
+
+from ipyllama.chat.layout import Layout, lay_out
+from ipyllama.chat.messages import Messages, conversation
+from ipyllama.chat.turn import Turn
+from ipyllama.ledger import Ledger
+
+
+class Vocabulary(Protocol):
+    """What is asked of a model's vocabulary."""
+
+    @property
+    def bos(self) -> int: ...
+
+    @property
+    def add_bos(self) -> bool: ...
+
+    def tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]: ...
+
+    def piece(self, token: int) -> bytes:
+        """What the token adds to a reply's text; nothing for a control token."""
+
+    def is_eog(self, token: int) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PromptPlan:
+    """The next prompt: its tokens, the text they stand for, and how many leading tokens are the parent's."""
+
+    ledger: Ledger
+    text: str
+    kept: int = 0
+    cause: str | None = None
+    """why less than the parent's whole ledger was kept; None where nothing was lost"""
+
+
+def next_prompt(
+    vocab: Vocabulary, render: Callable[[Messages], str], parent: Turn | None, message: str, system: str | None = None
+) -> PromptPlan:
+    """The prompt for `message` after `parent`, under `system` (None: the template's own default).
+
+    `render` is the template with its switches set, generation prompt included. Raises what it raises.
+    """
+    if parent is None:
+        text = render(conversation(system, (), message))
+        return PromptPlan(_begin(vocab, text), text)
+    messages = conversation(system, parent.exchanges, message)
+    text = render(messages)
+    layout = lay_out(render, messages, text)
+    fresh = _rebuild(vocab, layout, parent.path) if layout else _begin(vocab, text)
+    kept = parent.ledger.common_prefix(fresh)
+    unchanged = layout is not None and layout.replies[-1].strip() == parent.text.strip()
+    cause = _cause(vocab, parent, system, kept, cut=unchanged)
+    return PromptPlan(_join(parent.ledger, kept, fresh), text, kept, cause)
+
+
+def _begin(vocab: Vocabulary, text: str) -> Ledger:
+    """Tokens from the very beginning: BOS once, whether the template writes it or the vocabulary asks for it."""
+    tokens = vocab.tokenize(text, False, True)
+    if vocab.add_bos and tokens[:1] != [vocab.bos]:
+        tokens = [vocab.bos, *tokens]
+    return Ledger().append_prompt(tokens)
+
+
+def _continue(vocab: Vocabulary, text: str) -> list[int]:
+    """Tokens of text that goes on after other text.
+
+    Some vocabularies put a space before the first word of whatever they are given; after a newline they do not.
+    """
+    lead, tokens = vocab.tokenize("\n", False, True), vocab.tokenize("\n" + text, False, True)
+    return tokens[len(lead) :] if tokens[: len(lead)] == lead else vocab.tokenize(text, False, True)
+
+
+def _rebuild(vocab: Vocabulary, layout: Layout, turns: Sequence[Turn]) -> Ledger:
+    """The whole prompt out of the latest turn that still stands, and what the layout holds from there on."""
+    start, ledger = 0, None
+    for index, turn in reversed(list(enumerate(turns))):
+        if layout.before(index).rstrip() == turn.prompt.rstrip():
+            start, ledger = index, _parts(turn.ledger)[0]
+            break
+    if ledger is None:
+        ledger = _begin(vocab, layout.chunks[0])
+    for index in range(start, len(turns)):
+        ledger = _append(vocab, ledger, turns[index], layout.replies[index], layout.chunks[index + 1])
+    return ledger
+
+
+def _append(vocab: Vocabulary, ledger: Ledger, turn: Turn, rendered: str, after: str) -> Ledger:
+    """`ledger`, then the reply of `turn` as the template rendered it, then the template's text `after` it."""
+    if rendered.strip() != turn.text.strip():
+        return ledger.append_prompt(_continue(vocab, rendered + after))
+    sampled = _parts(turn.ledger)[1]
+    count, rest = _spoken(vocab, sampled, turn.text)
+    ledger = ledger.append_sampled(sampled[:count])
+    if not rest and len(sampled) == count + 1 and vocab.is_eog(sampled[count]):
+        tokens = vocab.tokenize(after.lstrip(), False, True)
+        if tokens[:1] == [sampled[count]]:  # the model ended its turn as the template would have
+            return ledger.append_sampled(tokens[:1]).append_prompt(tokens[1:])
+    return ledger.append_prompt(_continue(vocab, rest + after))
+
+
+def _spoken(vocab: Vocabulary, sampled: Sequence[int], text: str) -> tuple[int, str]:
+    """How many sampled tokens `text` stands for, the end-of-turn token aside, and what of it they leave over.
+
+    It stands for all of them, unless a stop text cut it. White space around it does not count.
+    """
+    said = sampled[:-1] if sampled and vocab.is_eog(sampled[-1]) else sampled
+    pieces = [vocab.piece(token) for token in said]
+    if b"".join(pieces).decode("utf-8", "replace").strip() == text.strip():
+        return len(said), ""
+    data = text.strip().encode()
+    at = safe = count = 0
+    for number, piece in enumerate(pieces, start=1):
+        new = piece if at else piece.lstrip()
+        if not data.startswith(new, at):
+            break
+        at += len(new)
+        if at == len(data) or data[at] & 0xC0 != 0x80:  # not inside a character
+            safe, count = at, number
+    return count, data[safe:].decode()
+
+
+def _parts(ledger: Ledger) -> tuple[Ledger, tuple[int, ...]]:
+    """A turn's ledger as the prompt and the reply's sampled tokens."""
+    if ledger.segments and ledger.segments[-1].sampled:
+        return Ledger(ledger.segments[:-1]), ledger.segments[-1].tokens
+    return ledger, ()
+
+
+def _join(old: Ledger, n: int, fresh: Ledger) -> Ledger:
+    """The first `n` tokens of `old`, then those of `fresh` behind them.
+
+    The latter are evaluated anew, so they are prompt even where they were sampled once; their segments end where
+    replies begin. A prompt segment that `n` cuts goes on, because its end is no turn's.
+    """
+    ledger = old.head(n)
+    pending: tuple[int, ...] = ()
+    if n not in accumulate(len(segment.tokens) for segment in old.segments) and ledger.segments:
+        *before, last = ledger.segments
+        if not last.sampled:
+            ledger, pending = Ledger(tuple(before)), last.tokens
+    start = 0
+    for segment in fresh.segments:
+        pending += segment.tokens[max(n - start, 0) :]
+        start += len(segment.tokens)
+        if not segment.sampled:
+            ledger, pending = ledger.append_prompt(pending), ()
+    return ledger.append_prompt(pending)
+
+
+def _cause(vocab: Vocabulary, parent: Turn, system: str | None, kept: int, cut: bool) -> str | None:
+    ledger = parent.ledger
+    lost = len(ledger) - kept
+    if lost == 0 or (lost == 1 and vocab.is_eog(ledger.tokens[-1])):
+        return None
+    if system != parent.system:
+        return f"the system prompt changed: the prompt differs from token {kept} on"
+    if cut and kept >= len(_parts(ledger)[0]):
+        return None  # what a stop text cut off was never part of the conversation
+    number = next(n for n, turn in enumerate(parent.path, start=1) if kept < len(turn.ledger))
+    return f"the template rewrote history in turn {number}: the prompt differs from token {kept} on"

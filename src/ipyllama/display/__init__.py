@@ -1,0 +1,25 @@
+"""How things look: pure renderers for text and HTML, and the answer that is shown while it is written."""
+
+from ipyllama.display.progress import Progress, ProgressLine
+from ipyllama.display.reply import reply_bundle
+from ipyllama.display.stream import ReplyStream
+from ipyllama.display.table import ModelRow, Table, models_table, status_table
+from ipyllama.display.text import footer
+from ipyllama.display.views import NotebookView, NullView, TerminalView, View, make_view
+
+__all__ = [
+    "ModelRow",
+    "NotebookView",
+    "NullView",
+    "Progress",
+    "ProgressLine",
+    "ReplyStream",
+    "Table",
+    "TerminalView",
+    "View",
+    "footer",
+    "make_view",
+    "models_table",
+    "reply_bundle",
+    "status_table",
+]

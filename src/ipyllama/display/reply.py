@@ -1,0 +1,67 @@
+"""An answer as a MIME bundle: text, Markdown, and a static HTML fragment that needs nothing from outside."""
+
+from __future__ import annotations
+
+import re
+from html import escape
+from typing import Final
+
+from ipyllama.display.markdown import markdown_html
+from ipyllama.display.text import body_text, footer, reply_text
+from ipyllama.reply import Reply
+
+MUTED: Final = "color:var(--jp-ui-font-color2,#767676);font-size:.85em"
+"""The style of everything that is about an answer and not part of it."""
+
+_FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
+_MARKS: Final = re.compile(r"([\\`*_{}\[\]$~|])")
+
+
+def reply_bundle(reply: Reply) -> dict[str, str]:
+    """`text/plain`, `text/markdown` and `text/html` of an answer with its footer."""
+    return {"text/plain": reply_text(reply), "text/markdown": reply_markdown(reply), "text/html": reply_html(reply)}
+
+
+def streaming_bundle(text: str) -> dict[str, str]:
+    """What is shown while the answer is being written: Markdown, which every front end renders itself."""
+    return {"text/plain": text, "text/markdown": text}
+
+
+def reply_markdown(reply: Reply) -> str:
+    """The answer as the model wrote it, an open code block closed, then the footer in small print."""
+    text = reply.text if reply.text.strip() else body_text(reply.text)
+    lines = "<br>".join(_MARKS.sub(r"\\\1", escape(line, quote=False)) for line in footer(reply).split("\n"))
+    return f"{text}{_closing_fence(text)}\n\n<sub>{lines}</sub>"
+
+
+def reply_html(reply: Reply) -> str:
+    """A fragment without script, style sheet or anything to fetch; colours follow the front end's theme."""
+    if reply.text.strip():
+        answer = f"<div>{markdown_html(reply.text)}</div>"
+    else:
+        answer = f'<p style="{MUTED}">{escape(body_text(reply.text))}</p>'
+    return f"{answer}\n{footer_html(reply)}"
+
+
+def footer_html(reply: Reply) -> str:
+    """The footer in muted small print, a rule above it; `[interrupted]` and `[failed]` stand out."""
+    lines = "<br>\n".join(escape(line) for line in footer(reply).split("\n"))
+    for mark in ("[interrupted]", "[failed]"):
+        lines = lines.replace(mark, f'<strong style="color:var(--jp-ui-font-color1,inherit)">{mark}</strong>', 1)
+    line = "border-top:1px solid var(--jp-border-color2,rgba(127,127,127,.3))"
+    return f'<div style="margin-top:.7em;padding-top:.35em;line-height:1.5;{line};{MUTED}">{lines}</div>'
+
+
+def _closing_fence(text: str) -> str:
+    """What closes a code block that the answer left open: an interrupted answer often does."""
+    fence = ""
+    for line in text.split("\n"):
+        match = _FENCE.match(line)
+        if match is None:
+            continue
+        marker, rest = match[1], match[2].strip()
+        if not fence:
+            fence = marker if not (marker[0] == "`" and "`" in rest) else ""
+        elif marker.startswith(fence) and not rest:
+            fence = ""
+    return f"\n{fence}" if fence else ""

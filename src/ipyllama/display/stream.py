@@ -1,0 +1,87 @@
+"""An answer shown while it is being written, at most twenty updates a second."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from ipyllama.display.progress import INTERVAL, SHOW_AFTER, Progress
+from ipyllama.display.units import plural
+from ipyllama.display.views import View
+from ipyllama.reply import Delta, Event, Finished, Prefill, Queued
+
+
+class ReplyStream:
+    """Shows a job's events in a view: `job.run(stream.feed)`, and `flush()` where that ends in an error.
+
+    The first text and the end are shown at once; in between no more often than every 50 ms. The prompt's progress
+    appears when it takes longer than a second. With `stream=False` only the complete answer is shown.
+    """
+
+    def __init__(self, view: View, *, stream: bool = True, clock: Callable[[], float] = time.monotonic) -> None:
+        self._view, self._stream, self._clock = view, stream, clock
+        self._pieces: list[str] = []
+        self._next_update = float("-inf")
+        self._pending = False
+        self._passing = False  # progress is on show, which must not outlive the job
+
+    @property
+    def text(self) -> str:
+        """What has been written so far."""
+        return "".join(self._pieces)
+
+    def feed(self, event: Event) -> None:
+        """Show one event, if it is due."""
+        match event:
+            case Finished(reply):
+                self._pending = self._passing = False
+                self._view.reply(reply)
+            case _ if not self._stream:
+                pass
+            case Delta(text):
+                self._add(text)
+            case Queued(place) if place > 0:
+                self._passing = True
+                self._view.line(f"waiting: {plural(place, 'answer')} ahead")
+            case Queued() if self._passing:
+                self._view.line("")
+            case Prefill() if event.seconds >= SHOW_AFTER and self._due():
+                self._passing = True
+                self._view.progress(
+                    Progress(
+                        "reading the prompt",
+                        event.done,
+                        event.total,
+                        eta=event.eta if event.done < event.total else None,
+                    )
+                )
+            case _:
+                pass
+
+    def flush(self) -> None:
+        """Show text that was held back; where there is none, take away what only said how far the job was."""
+        if self._pending:
+            self._show()
+        elif self._passing:
+            self._view.line("")
+        self._pending = self._passing = False
+
+    def _add(self, text: str) -> None:
+        first = not self._pieces
+        self._pieces.append(text)
+        self._pending = True
+        if self._due() or first:
+            self._show()
+
+    def _show(self) -> None:
+        self._view.text(self.text)
+        self._pending = self._passing = False
+        self._next_update = self._clock() + INTERVAL
+
+    def _due(self) -> bool:
+        """Whether an update may be shown now; one that is counts from now on."""
+        now = self._clock()
+        if now < self._next_update:
+            return False
+        self._next_update = now + INTERVAL
+        return True

@@ -1,0 +1,63 @@
+"""The plain-text form of an answer: what a terminal, a diff and a text editor show."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ipyllama.display.units import format_count, format_rate, format_seconds, plural
+from ipyllama.reply import Reply
+
+_ENDINGS: Final = {
+    "stop": "",
+    "length": "stopped at max_tokens (-n)",
+    "context": "stopped: the context is full",
+    "interrupted": "[interrupted]",
+    "error": "[failed]",
+}
+"""What the footer says about each finish reason."""
+
+_VISIBLE: Final = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"} | {0x7F: 0x2421}
+_VISIBLE_C1: Final = dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
+
+
+def footer(reply: Reply) -> str:
+    """One line about the answer's cost and ending; each note on a line of its own below it."""
+    return "\n".join((cost(reply), *map(one_line, reply.notes)))
+
+
+def cost(reply: Reply) -> str:
+    """`812 prompt tokens: 780 reused, 0 restored, 32 computed · first token 41 ms · 120 tokens at 48/s`."""
+    usage, timings = reply.usage, reply.timings
+    parts = [
+        f"{plural(usage.prompt, 'prompt token')}: {format_count(usage.reused)} reused, "
+        f"{format_count(usage.restored)} restored, {format_count(usage.computed)} computed"
+    ]
+    if timings.first_token > 0 and usage.generated:
+        parts.append(f"first token {format_seconds(timings.first_token)}")
+    speed = timings.tokens_per_second(usage.generated)
+    parts.append(plural(usage.generated, "token") + (f" at {format_rate(speed)}" if speed else ""))
+    parts.append(_ENDINGS[reply.finish_reason])
+    return " · ".join(filter(None, parts))
+
+
+def body_text(text: str) -> str:
+    """The answer itself; where there is nothing to see, that is said."""
+    if not text:
+        return "(empty reply)"
+    return printable(text).strip("\n") if text.strip() else "(only white space)"
+
+
+def reply_text(reply: Reply) -> str:
+    """The answer and, set off by dashes, the footer."""
+    lines = "\n".join(f"— {line}" for line in footer(reply).split("\n"))
+    return f"{body_text(reply.text)}\n\n{lines}"
+
+
+def printable(text: str) -> str:
+    """Control characters as visible signs, so that a model cannot steer the reader's terminal."""
+    return text.replace("\r\n", "\n").translate(_VISIBLE | _VISIBLE_C1)
+
+
+def one_line(text: str) -> str:
+    """The text with every run of white space as one space."""
+    return printable(" ".join(text.split()))

@@ -1,0 +1,45 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+
+def format_count(n: int) -> str:
+    """1234567 -> "1,234,567"."""
+    return f"{n:,}"
+
+
+def plural(n: int, one: str, many: str | None = None) -> str:
+    """A count and its noun: "1 token", "1,024 tokens"."""
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
+def format_bytes(n: float) -> str:
+    """Decimal units, three figures: 93012345 -> "93.0 MB"."""
+    size = float(n)
+    if abs(size) < 1000:
+        return f"{size:.0f} B"
+    for unit in ("kB", "MB", "GB", "TB"):
+        size /= 1000
+        if abs(size) < 999.5 or unit == "TB":
+            return f"{size:.{0 if abs(size) >= 99.95 else 1}f} {unit}"
+    raise AssertionError("unreachable: the last unit takes every size")
+
+
+def format_seconds(seconds: float) -> str:
+    """0.0412 -> "41 ms", 1.23 -> "1.2 s", 42 -> "42 s", 125 -> "2 min 5 s", 4000 -> "1 h 7 min"."""
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def format_rate(per_second: float) -> str:
+    """Tokens per second: two figures where it is slow, whole numbers from ten on: "4.8/s", "48/s", "1,234/s"."""
+    return f"{per_second:.1f}/s" if per_second < 9.95 else f"{per_second:,.0f}/s"

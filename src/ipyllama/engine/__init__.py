@@ -1,0 +1,7 @@
+"""The engine: who evaluates what, when, and how it stops."""
+
+from ipyllama.engine.engine import Engine
+from ipyllama.engine.generate import Request
+from ipyllama.engine.job import Job
+
+__all__ = ["Engine", "Job", "Request"]

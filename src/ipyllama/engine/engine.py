@@ -1,0 +1,146 @@
+"""Engine: one worker thread owns model and context; everyone else enqueues.
+
+The caller's thread only waits on a queue, so an interrupt reaches it at once. It sets the abort flag, which
+llama.cpp reads between graph nodes, and the running step ends within milliseconds.
+"""
+
+from __future__ import annotations
+
+import atexit
+import queue
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ipyllama import _core
+from ipyllama.engine import native_log
+from ipyllama.engine.generate import Generation, Request
+from ipyllama.engine.job import Job
+from ipyllama.engine.live import Live
+from ipyllama.errors import ClosedError, LlamaError
+from ipyllama.ledger import Ledger
+from ipyllama.reply import Queued, Reply
+
+Wrap = Callable[[Reply, Ledger], Reply]
+"""Turns the finished reply and its ledger into what the caller keeps; runs on the worker, before `Finished`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    job: Job
+    request: Request
+    wrap: Wrap
+
+
+class Engine:
+    """Runs generations one at a time, in order. `close()` ends the running one and frees the context."""
+
+    def __init__(self, model: _core.Model, context: _core.Context, *, ram_limit: int) -> None:
+        """Takes the context over. `ram_limit`: bytes of KV that may wait in RAM for a return to an earlier branch."""
+        self._model, self._context = model, context
+        # Recurrent state has no positions to cut at; only a whole copy leads back.
+        can_trim = not (model.is_recurrent or model.is_hybrid)
+        self._live = Live(_core.Sequence(context), can_trim=can_trim, ram_limit=ram_limit)
+        self._work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()  # guards the three below
+        self._waiting: list[Job] = []
+        self._running: Job | None = None
+        self._closed = False
+        self._thread = threading.Thread(target=self._serve, name="ipyllama-engine", daemon=True)
+        self._thread.start()
+        _alive.add(self)
+
+    def submit(self, request: Request, wrap: Wrap = lambda reply, ledger: reply) -> Job:
+        """Queue a generation. Raises `ClosedError` after `close()`."""
+        job = Job(self._cancel)
+        with self._lock:
+            if self._closed:
+                raise ClosedError("this model was unloaded: load it again")
+            ahead = len(self._waiting) + (self._running is not None)
+            if ahead:
+                job.emit(Queued(ahead))
+            self._waiting.append(job)
+            self._work.put(_Work(job, request, wrap))
+        return job
+
+    @property
+    def n_live(self) -> int:
+        """Tokens whose KV is in the context now."""
+        return len(self._live)
+
+    @property
+    def n_busy(self) -> int:
+        """Jobs that run or wait."""
+        with self._lock:
+            return len(self._waiting) + (self._running is not None)
+
+    @property
+    def parked_bytes(self) -> int:
+        """Bytes of KV that wait in RAM."""
+        return self._live.parked_bytes
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """End every job, stop the worker, free the context. Safe to call twice."""
+        with self._lock:
+            already, self._closed = self._closed, True
+            jobs = [*self._waiting, *([self._running] if self._running else [])]
+        if already:
+            return
+        for job in jobs:
+            job.cancel()
+        self._work.put(None)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+        self._context.close()
+
+    def _cancel(self, job: Job) -> None:
+        with self._lock:
+            if job is self._running:
+                self._context.abort()
+
+    def _serve(self) -> None:
+        while (work := self._work.get()) is not None:
+            with self._lock:
+                self._waiting.remove(work.job)
+                self._running = work.job
+                self._context.clear_abort()
+                if work.job.cancelled:  # cancelled while it waited: the first step ends at once
+                    self._context.abort()
+                self._announce()
+            try:
+                self._run(work)
+            finally:
+                with self._lock:
+                    self._running = None
+            del work  # a finished reply is the caller's to keep, not ours
+
+    def _announce(self) -> None:
+        for place, job in enumerate(self._waiting, start=1):
+            job.emit(Queued(place))
+
+    def _run(self, work: _Work) -> None:
+        try:
+            generation = Generation(work.job, self._model, self._live, self._context.n_ctx, work.request)
+            reply, ledger = generation.run()
+            work.job.finish(work.wrap(reply, ledger))
+        except Exception as error:  # whatever it is belongs to the caller; the worker lives on
+            if not isinstance(error, LlamaError):
+                self._live.clear()  # of unknown cause: do not build on what is in the context
+            work.job.fail(error)
+        finally:
+            native_log.forward()
+
+
+_alive: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """A worker inside llama.cpp must be gone before the interpreter is."""
+    for engine in list(_alive):
+        engine.close()

@@ -1,0 +1,135 @@
+"""One generation, on the worker thread: start from what is at hand, prefill by the schedule, sample."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from ipyllama import _core
+from ipyllama.engine.job import Job
+from ipyllama.engine.live import Live, Start
+from ipyllama.engine.schedule import piece_ends
+from ipyllama.engine.text import TextAssembler
+from ipyllama.errors import Aborted, BadOption, PromptTooLong
+from ipyllama.ledger import Ledger
+from ipyllama.options import GenerateOptions
+from ipyllama.reply import Delta, FinishReason, Prefill, Reply, Timings, Usage
+
+PENALTY_WINDOW: Final = 64
+"""Tokens that `repeat_penalty` looks back on, llama.cpp's default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to generate from: a prompt ledger, and how to sample (with a concrete seed)."""
+
+    prompt: Ledger
+    options: GenerateOptions
+    model_name: str = ""
+    notes: tuple[str, ...] = ()
+
+
+class Generation:
+    """The state of one run. `run()` gives the reply and the ledger with what was sampled."""
+
+    def __init__(self, job: Job, model: _core.Model, live: Live, n_ctx: int, request: Request) -> None:
+        self._job, self._model, self._live, self._n_ctx = job, model, live, n_ctx
+        self._request = request
+        self._text = TextAssembler(request.options.stop)
+        self._sampled: list[int] = []
+        self._start = Start()
+        self._began = self._prefilled = time.monotonic()
+        self._first = self._last = 0.0  # when the first and the last token were sampled
+
+    def run(self) -> tuple[Reply, Ledger]:
+        prompt = self._request.prompt
+        if not prompt.tokens:
+            raise BadOption("the prompt is empty: write something to answer or to continue")
+        if len(prompt) >= self._n_ctx:
+            raise PromptTooLong(len(prompt), self._n_ctx)
+        try:
+            self._prefill()
+            reason = self._decode()
+        except Aborted:
+            if not self._job.cancelled:
+                raise
+            reason = "interrupted"
+        self._emit_text(self._text.flush())
+        return self._reply(reason), prompt.append_sampled(self._sampled)
+
+    def _prefill(self) -> None:
+        tokens, ends = self._request.prompt.tokens, piece_ends(self._request.prompt)
+        self._start = self._live.begin(tokens, ends)
+        position = self._start.position
+        self._emit_prefill(position)
+        for end in (end for end in ends if end > position):
+            if end == len(tokens):
+                self._live.checkpoint()
+            self._live.evaluate(tokens[position:end])
+            position = end
+            self._emit_prefill(position)
+        self._prefilled = time.monotonic()
+
+    def _decode(self) -> FinishReason:
+        sampler = self._sampler()
+        while True:
+            token = sampler.sample(self._live.sequence)
+            self._sampled.append(token)
+            self._last = time.monotonic()
+            if len(self._sampled) == 1:
+                self._first = self._last
+            if self._model.is_eog(token):
+                return "stop"
+            self._emit_text(self._text.add(self._model.piece(token)))
+            if self._text.stopped:
+                return "stop"
+            if len(self._sampled) >= self._request.options.max_tokens:
+                return "length"
+            if len(self._live) >= self._n_ctx:
+                return "context"
+            self._live.evaluate([token])
+
+    def _sampler(self) -> _core.Sampler:
+        options = self._request.options
+        native = _core.SamplerOptions()
+        for name in ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed"):
+            setattr(native, name, getattr(options, name))
+        native.repeat_last_n = PENALTY_WINDOW
+        sampler = _core.Sampler(self._model, native)
+        # Penalties are not part of KV: they are rebuilt from the ledger.
+        sampler.accept(list(self._request.prompt.tokens[-PENALTY_WINDOW:]))
+        return sampler
+
+    def _emit_prefill(self, done: int) -> None:
+        total = len(self._request.prompt)
+        self._job.emit(Prefill(done, total, self._start.position, time.monotonic() - self._began))
+
+    def _emit_text(self, text: str) -> None:
+        if text:
+            self._job.emit(Delta(text))
+
+    def _reply(self, reason: FinishReason) -> Reply:
+        start, in_place = self._start, min(len(self._live), len(self._request.prompt))
+        usage = Usage(start.reused, start.restored, max(in_place - start.position, 0), len(self._sampled))
+        return Reply(
+            text=self._text.text,
+            tokens=tuple(self._sampled),
+            finish_reason=reason,
+            usage=usage,
+            timings=self._timings(),
+            model=self._request.model_name,
+            seed=int(self._request.options.seed),
+            notes=self._request.notes,
+        )
+
+    def _timings(self) -> Timings:
+        queued = self._began - self._job.submitted
+        if not self._sampled:
+            return Timings(queued=queued, prefill=time.monotonic() - self._began)
+        return Timings(
+            queued=queued,
+            prefill=self._prefilled - self._began,
+            first_token=self._first - self._began,
+            decode=self._last - self._first,
+        )

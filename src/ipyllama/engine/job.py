@@ -1,0 +1,123 @@
+"""A job: something the engine was asked for, on its way from the queue to its reply."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from ipyllama.errors import Interrupted
+from ipyllama.reply import Event, Finished, Reply
+
+STOP_PATIENCE: Final = 30.0
+"""Seconds to wait for a cancelled step before giving the prompt back all the same (a GPU step cannot be cut short)."""
+
+
+class Job:
+    """Iterate over it for the events, or call `result()`. `cancel()` is safe from any thread."""
+
+    def __init__(self, on_cancel: Callable[[Job], None]) -> None:
+        self._on_cancel = on_cancel
+        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._done = threading.Event()
+        self._reply: Reply | None = None
+        self._error: BaseException | None = None
+        self.cancelled = False
+        self.submitted = time.monotonic()
+
+    # -- the caller's side --------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Event]:
+        """Events as they come, the last a `Finished`; raises what went wrong.
+
+        Ctrl-C ends the job, gives out what is left of its events, and raises `Interrupted`.
+        """
+        interrupted = False
+        while True:
+            try:
+                event = self._events.get()
+            except KeyboardInterrupt:
+                interrupted = True
+                self._end_early()
+                continue
+            if event is None:
+                break
+            try:
+                yield event
+            except GeneratorExit:  # the caller left the loop: nobody wants the rest
+                self.cancel()
+                raise
+        if self._error is not None:
+            raise self._error
+        if interrupted:
+            raise Interrupted(self._reply)
+
+    def run(self, show: Callable[[Event], None]) -> Reply:
+        """Hand every event to `show` and return the reply. Ctrl-C works wherever it falls, also inside `show`."""
+        interrupted = False
+        while True:
+            try:
+                event = self._events.get()
+                if event is None:
+                    break
+                show(event)
+            except KeyboardInterrupt:
+                interrupted = True
+                self._end_early()
+                self._close_after(show)
+                break
+        if self._error is not None:
+            raise self._error
+        if interrupted:
+            raise Interrupted(self._reply)
+        return self._finished_reply()
+
+    def result(self) -> Reply:
+        """Wait for the reply."""
+        return self.run(lambda event: None)
+
+    def cancel(self) -> None:
+        """Ask the job to end now; its reply keeps what was generated and says "interrupted"."""
+        self.cancelled = True
+        self._on_cancel(self)
+
+    @property
+    def done(self) -> bool:
+        return self._done.is_set()
+
+    def _end_early(self) -> None:
+        self.cancel()
+        self._done.wait(STOP_PATIENCE)
+
+    def _close_after(self, show: Callable[[Event], None]) -> None:
+        """Show how it ended: an event may have been lost where Ctrl-C fell, the reply is not."""
+        while not self._events.empty():
+            event = self._events.get()
+            if event is not None and not isinstance(event, Finished):
+                show(event)
+        if self._reply is not None:
+            show(Finished(self._reply))
+
+    def _finished_reply(self) -> Reply:
+        assert self._reply is not None
+        return self._reply
+
+    # -- the worker's side --------------------------------------------------------------------------------
+
+    def emit(self, event: Event) -> None:
+        self._events.put(event)
+
+    def finish(self, reply: Reply) -> None:
+        self._reply = reply
+        self.emit(Finished(reply))
+        self._end()
+
+    def fail(self, error: BaseException) -> None:
+        self._error = error
+        self._end()
+
+    def _end(self) -> None:
+        self._done.set()
+        self._events.put(None)

@@ -1,0 +1,304 @@
+"""LLM: a loaded model, and the plain Python way to everything that the magics do."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from ipyllama import _core
+from ipyllama.engine import Engine, Job, Request, native_log
+from ipyllama.engine.engine import Wrap
+from ipyllama.engine.schedule import PIECE
+from ipyllama.errors import BadModelFile, BadOption, NotEnoughMemory
+from ipyllama.ledger import Ledger
+from ipyllama.models import LocalModel, default_n_ctx, fits, resolve
+from ipyllama.models.progress import Progress
+from ipyllama.options import GenerateOptions, did_you_mean
+from ipyllama.reply import Delta, Reply
+from ipyllama.vocab import Vocabulary
+
+if TYPE_CHECKING:
+    from ipyllama.chat import Chat, ChatTemplate
+
+RAM_LIMIT: Final = 1 << 30
+"""Bytes of KV that may wait in RAM for a return to an earlier branch, per model."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """How a model is loaded. None leaves the choice to this machine."""
+
+    n_ctx: int | None = None
+    """tokens of context; default: what the model was trained on, up to 8,192, as far as memory allows"""
+    n_threads: int | None = None
+    """CPU threads; default: physical cores that this process may use"""
+    n_gpu_layers: int = -1
+    """layers on the GPU, where there is one; -1 is all"""
+    kv_type: str = "f16"
+    """type of KV cells: f16, q8_0 ..."""
+    flash_attention: bool | None = None
+    """default: llama.cpp decides"""
+    use_mmap: bool = True
+    """map the weights from the file, so that they are shared and load fast"""
+    ram_limit: int = RAM_LIMIT
+    """bytes of KV that may wait in RAM; 0 keeps only the active branch"""
+
+
+def load(name_or_path: str | os.PathLike[str], *, progress: Progress | None = None, **options: Any) -> LLM:
+    """Load a model by path, registry name, `hf:owner/repo/file.gguf`, or the name of one already on this machine.
+
+    A model that is loaded already is shared at once. `options` are the fields of `LoadOptions`; `progress` is
+    called with (done, total, label). Raises `ModelNotFound`, `BadModelFile`, `FetchError`, `NotEnoughMemory` or
+    `BadOption`.
+    """
+    wanted = _load_options(options)
+    found = resolve(os.fspath(name_or_path), progress=progress)
+    return _loaded.get(found, wanted, progress)
+
+
+class LLM:
+    """One model with its context. Made by `load`. Closing it frees the memory, whoever still holds it."""
+
+    def __init__(self, found: LocalModel, native: _core.Model, options: LoadOptions) -> None:
+        self._model, self.options = native, options
+        self.name, self.path = found.name, Path(found.path)
+        self.vocab = Vocabulary(native)
+        self.n_ctx_train = native.n_ctx_train
+        self.description = native.description
+        context = _core.Context(native, _context_options(options))
+        self.n_ctx, self.n_threads = context.n_ctx, context.n_threads
+        try:
+            self._engine = Engine(native, context, ram_limit=options.ram_limit)
+        except BaseException:
+            context.close()
+            raise
+        self._template: ChatTemplate | None = None
+
+    @property
+    def template(self) -> ChatTemplate | None:
+        """The model's chat template, or None."""
+        if self._template is None and (source := self._model.chat_template()):
+            from ipyllama.chat import ChatTemplate
+
+            self._template = ChatTemplate(source, self._token_text(self._model.bos), self._token_text(self._model.eos))
+        return self._template
+
+    def complete(self, prompt: str, **options: Any) -> Reply:
+        """Continue `prompt` as it is, without a template. `options` are the fields of `GenerateOptions`.
+
+        Ctrl-C raises `Interrupted`, whose `reply` holds what was generated.
+        """
+        return self.start(prompt, **options).result()
+
+    def stream(self, prompt: str, **options: Any) -> Iterator[str]:
+        """Like `complete`, but gives out the text as it comes. Leaving the loop ends the generation."""
+        for event in self.start(prompt, **options):
+            if isinstance(event, Delta):
+                yield event.text
+
+    def start(self, prompt: str, **options: Any) -> Job:
+        """Like `complete`, but returns the `Job` at once: iterate over it for events, or `cancel()` it."""
+        tokens = self.vocab.tokenize(prompt, parse_special=True)
+        return self.generate(Ledger().append_prompt(tokens), GenerateOptions().replace_from(options))
+
+    def chat(self, system: str | None = None, name: str = "default") -> Chat:
+        """A new conversation. `system` None leaves the system prompt to the model's template."""
+        from ipyllama.chat import Chat
+
+        return Chat(self, system=system, name=name)
+
+    def generate(
+        self, ledger: Ledger, options: GenerateOptions, notes: tuple[str, ...] = (), wrap: Wrap | None = None
+    ) -> Job:
+        """Queue a generation from exact token ids. `wrap` makes the final reply of (reply, ledger), on the worker."""
+        request = Request(ledger, options.with_concrete_seed(), self.name, notes)
+        return self._engine.submit(request, wrap) if wrap else self._engine.submit(request)
+
+    def tokenize(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
+        """Token ids of `text`; see `Vocabulary.tokenize`."""
+        return self.vocab.tokenize(text, add_special, parse_special)
+
+    def detokenize(self, tokens: list[int], special: bool = False) -> str:
+        """The text of token ids; see `Vocabulary.detokenize`."""
+        return self.vocab.detokenize(tokens, special)
+
+    def metadata(self) -> dict[str, str]:
+        """The GGUF metadata, scalars only, as text."""
+        return self._model.metadata()
+
+    @property
+    def n_live(self) -> int:
+        """Tokens whose KV is in the context now."""
+        return self._engine.n_live
+
+    @property
+    def n_busy(self) -> int:
+        """Answers that run or wait."""
+        return self._engine.n_busy
+
+    @property
+    def parked_bytes(self) -> int:
+        """Bytes of KV of earlier branches that wait in RAM."""
+        return self._engine.parked_bytes
+
+    @property
+    def closed(self) -> bool:
+        return self._engine.closed
+
+    def close(self) -> None:
+        """End running answers and free context and weights. Safe to call twice and from any thread."""
+        self._engine.close()
+        _loaded.forget(self, self._model)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{self.description}, {self.n_live:,} of {self.n_ctx:,} tokens in use"
+        return f"<LLM {self.name}: {state}>"
+
+    def _token_text(self, token: int) -> str:
+        return self.vocab.piece(token, special=True).decode("utf-8", "replace") if token >= 0 else ""
+
+
+class _Loaded:
+    """Every open model, so that a second load shares it. Weights are shared even where the options differ."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._llms: list[LLM] = []
+        self._weights: dict[tuple[Path, int, bool], _core.Model] = {}
+
+    def get(self, found: LocalModel, options: LoadOptions, progress: Progress | None) -> LLM:
+        path = Path(found.path).resolve()
+        with self._lock:
+            for llm in self._llms:
+                if llm.path.resolve() == path and _same(options, llm.options):
+                    return llm
+            chosen = _choose(found, options)
+            native = self._open_weights(path, chosen, progress)
+            try:
+                llm = LLM(found, native, chosen)
+            except BaseException:
+                self._close_unused(native)
+                raise
+            self._llms.append(llm)
+            return llm
+
+    def forget(self, llm: LLM, native: _core.Model) -> None:
+        with self._lock:
+            if llm in self._llms:
+                self._llms.remove(llm)
+                self._close_unused(native)
+
+    def all(self) -> list[LLM]:
+        with self._lock:
+            return list(self._llms)
+
+    def _open_weights(self, path: Path, options: LoadOptions, progress: Progress | None) -> _core.Model:
+        key = (path, options.n_gpu_layers, options.use_mmap)
+        if key not in self._weights:
+            self._weights[key] = _load_weights(path, options, progress)
+        return self._weights[key]
+
+    def _close_unused(self, native: _core.Model) -> None:
+        if not any(llm._model is native for llm in self._llms):
+            self._weights = {key: model for key, model in self._weights.items() if model is not native}
+            native.close()
+
+
+_loaded: Final = _Loaded()
+
+
+def loaded() -> list[LLM]:
+    """Every model that is loaded now, oldest first."""
+    return _loaded.all()
+
+
+def _load_options(options: dict[str, Any]) -> LoadOptions:
+    known = [field.name for field in fields(LoadOptions)]
+    for name in options:
+        if name not in known:
+            raise BadOption(f"unknown load option '{name}': {did_you_mean(name, known) or 'known are ' + ', '.join(known)}")
+    return LoadOptions(**options)
+
+
+def _same(wanted: LoadOptions, has: LoadOptions) -> bool:
+    """True if `has`, chosen in full, satisfies what was asked for."""
+    return all(getattr(wanted, f.name) in (None, getattr(has, f.name)) for f in fields(LoadOptions))
+
+
+def _choose(found: LocalModel, options: LoadOptions) -> LoadOptions:
+    """Fill in what was left to this machine; refuse what cannot fit, before anything is allocated."""
+    header = found.header
+    n_ctx = options.n_ctx if options.n_ctx is not None else default_n_ctx(header)
+    if isinstance(n_ctx, bool) or not isinstance(n_ctx, int) or n_ctx < 1:
+        raise BadOption(f"n_ctx must be a whole number of tokens, at least 1: got {n_ctx!r}")
+    fit = fits(header, n_ctx)
+    if not fit:
+        raise NotEnoughMemory(f"{found.name} does not fit: {fit}. Choose a smaller model or n_ctx.")
+    return replace(options, n_ctx=n_ctx, n_threads=options.n_threads or physical_cores())
+
+
+def _context_options(options: LoadOptions) -> _core.ContextOptions:
+    native = _core.ContextOptions()
+    native.n_ctx = options.n_ctx or 0
+    native.n_batch = PIECE
+    native.n_threads = options.n_threads or 1
+    native.type_k = native.type_v = options.kv_type
+    native.flash_attention = -1 if options.flash_attention is None else int(options.flash_attention)
+    return native
+
+
+def _load_weights(path: Path, options: LoadOptions, progress: Progress | None) -> _core.Model:
+    """Load on a thread of its own, so that Ctrl-C cancels and progress can be shown."""
+    watch = _core.LoadProgress()
+    result: list[_core.Model | BaseException] = []
+
+    def work() -> None:
+        try:
+            result.append(
+                _core.Model.load(
+                    str(path), n_gpu_layers=options.n_gpu_layers, use_mmap=options.use_mmap, progress=watch
+                )
+            )
+        except BaseException as error:
+            result.append(error)
+
+    thread = threading.Thread(target=work, name="ipyllama-load", daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(0.05)
+            if progress is not None:
+                progress(int(watch.fraction * path.stat().st_size), path.stat().st_size, f"loading {path.name}")
+    except BaseException:
+        watch.cancel()
+        thread.join()
+        raise
+    finally:
+        native_log.forward()
+    if isinstance(result[0], BaseException):
+        raise result[0]
+    if not result[0].has_decoder:
+        result[0].close()
+        raise BadModelFile(f"{path.name} encodes text and cannot generate: load a chat or completion model")
+    return result[0]
+
+
+def physical_cores() -> int:
+    """Physical cores that this process may use; hyper-threads do not speed llama.cpp up."""
+    import psutil
+
+    try:
+        allowed = len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS, Windows
+        allowed = os.cpu_count() or 1
+    return max(1, min(psutil.cpu_count(logical=False) or allowed, allowed))

@@ -1,0 +1,68 @@
+"""The magics: parse, call, show. What they do, a plain Python call does too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
+
+from ipyllama.magics.cell import run_cell
+from ipyllama.magics.complete import make_matcher
+from ipyllama.magics.config import Llama
+from ipyllama.magics.line import run_line
+from ipyllama.magics.options import llama_arguments, llama_subcommands
+from ipyllama.magics.session import Session
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+
+@magics_class
+class LlamaMagics(Magics):
+    """`%llama` and `%%llama` of one shell."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        super().__init__(shell)  # type: ignore[no-untyped-call]
+        self.session, self.defaults = Session(), Llama(parent=shell)
+        self.matcher = make_matcher(_model_names, lambda: self.session.chat_names)
+
+    @no_var_expand
+    @line_magic("llama")
+    @llama_subcommands
+    def line(self, line: str) -> None:
+        run_line(self.shell, self.session, line)
+
+    @no_var_expand
+    @cell_magic("llama")
+    @llama_arguments
+    def cell(self, line: str, cell: str) -> None:
+        run_cell(self.shell, self.session, self.defaults, line, cell)
+
+
+def register(shell: Any) -> None:
+    """Add the magics, their completion and `%config Llama` to a shell. A second time replaces the first."""
+    unregister(shell)
+    magics = LlamaMagics(shell)
+    shell.register_magics(magics)
+    shell.configurables.append(magics.defaults)
+    if shell.Completer is not None:
+        shell.Completer.custom_matchers.append(magics.matcher)
+
+
+def unregister(shell: Any) -> None:
+    """Take away what `register` added, and free the models that were loaded through it."""
+    magics = shell.magics_manager.registry.pop(LlamaMagics.__name__, None)
+    if magics is None:
+        return
+    for kind in ("line", "cell"):
+        shell.magics_manager.magics[kind].pop("llama", None)
+    shell.configurables.remove(magics.defaults)
+    if magics.matcher in (matchers := shell.Completer.custom_matchers):
+        matchers.remove(magics.matcher)
+    magics.session.close()
+
+
+def _model_names() -> list[str]:
+    from ipyllama.models import complete_names
+
+    return complete_names("")

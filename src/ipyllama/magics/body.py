@@ -1,0 +1,56 @@
+"""`{{name}}` in a prompt: a Python variable's text, put in without evaluating anything."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ipyllama.options import did_you_mean
+
+_PATH: Final = r"""[^\W\d]\w*(?:\.[^\W\d]\w*|\[-?\d+\]|\['[^'\n]*'\]|\["[^"\n]*"\])*"""
+_PLACE: Final = re.compile(r"(\\?)\{\{[ \t]*(" + _PATH + r")[ \t]*\}\}")
+_STEP: Final = re.compile(r"""\.?(?P<name>\w+)|\[(?P<index>-?\d+)\]|\[(?P<quote>['"])(?P<key>.*?)(?P=quote)\]""")
+
+
+def insert_variables(body: str, namespace: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+    r"""Replace each `{{name}}` by `str(value)` of the variable; returns the text and notes for the reader.
+
+    Attributes (`{{a.b}}`), indices (`{{a[0]}}`) and keys (`{{a['k']}}`) are followed; nothing is called or
+    evaluated, and inserted text is not searched again. `\{{name}}` stays as `{{name}}`. What cannot be found
+    stays as written, with a note. All other text passes byte for byte.
+    """
+    notes: dict[str, None] = {}  # an ordered set: the same mistake twice is told once
+
+    def insert(place: re.Match[str]) -> str:
+        written, escaped, path = place[0], place[1], place[2]
+        if escaped:
+            return written[1:]
+        try:
+            return str(_look_up(path, namespace))
+        except Exception as error:  # noqa: BLE001 (whatever the user's own __getitem__ or __str__ raises)
+            notes[_note(path, error, namespace)] = None
+            return written
+
+    return _PLACE.sub(insert, body), tuple(notes)
+
+
+def _look_up(path: str, namespace: Mapping[str, Any]) -> Any:
+    first, *rest = _STEP.finditer(path)
+    value = namespace[first["name"]]
+    for step in rest:
+        if step["name"]:
+            value = getattr(value, step["name"])
+        else:
+            value = value[step["key"] if step["quote"] else int(step["index"])]
+    return value
+
+
+def _note(path: str, error: Exception, namespace: Mapping[str, Any]) -> str:
+    place = "{{" + path + "}}"
+    name = re.split(r"[.\[]", path, maxsplit=1)[0]
+    if name not in namespace:
+        hint = did_you_mean(name, (known for known in namespace if not known.startswith("_")))
+        return f"{place} is not a variable here: sent as written" + (f" ({hint})" if hint else "")
+    reason = " ".join(str(error).split())
+    return f"{place} cannot be inserted ({type(error).__name__}: {reason}): sent as written"

@@ -1,0 +1,65 @@
+"""`%%llama`: parse the cell, ask, show."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ipyllama.display import ReplyStream, View, make_view
+from ipyllama.errors import BadOption, Interrupted
+from ipyllama.magics.body import insert_variables
+from ipyllama.magics.options import CellArgs, cell_help, parse_cell_line
+
+if TYPE_CHECKING:
+    from ipyllama.engine import Job
+    from ipyllama.magics.config import Llama
+    from ipyllama.magics.session import Session
+    from ipyllama.reply import Reply
+
+
+def run_cell(shell: Any, session: Session, config: Llama, line: str, body: str) -> None:
+    """Answer one cell. What goes wrong raises a `LlamaError`; Stop raises `Interrupted` with the partial reply."""
+    args = parse_cell_line(line)
+    if args.help:
+        print(cell_help())
+        return
+    if not body.strip():
+        raise BadOption("the cell is empty: write a prompt below the first line (%%llama? shows examples)")
+    text, notes = insert_variables(body, shell.user_ns)
+    view = make_view(shell, quiet=args.quiet)
+    job = _start(session, config, args, text, notes, view=view, cell=_cell_id(shell))
+    stream = ReplyStream(view, stream=args.stream and config.stream)
+    try:
+        _store(shell, args.out, job.run(stream.feed))
+    except Interrupted as interrupted:
+        _store(shell, args.out, interrupted.reply)
+        raise
+    except BaseException:
+        stream.flush()
+        raise
+
+
+def _start(
+    session: Session, config: Llama, args: CellArgs, text: str, notes: tuple[str, ...], *, view: View, cell: str | None
+) -> Job:
+    llm = session.find_or_load(args.model, view) if args.model else session.current
+    options = config.sampling() | dict(args.overrides)
+    if args.raw:
+        return llm.start(text.removesuffix("\n"), notes=notes, **options)
+    chat = session.chat(llm, args.chat, args.system or config.system)
+    if args.reset:
+        chat.reset()
+    return chat.start(text.strip(), cell=cell, system=args.system, notes=notes, **options)
+
+
+def _store(shell: Any, name: str | None, reply: Reply | None) -> None:
+    if name is not None and reply is not None:
+        shell.user_ns[name] = reply
+
+
+def _cell_id(shell: Any) -> str | None:
+    """The front end's id of the running cell, None where it gives none (a terminal, nbclient)."""
+    header = getattr(shell, "parent_header", None)
+    if not isinstance(header, dict):
+        return None
+    cell = header.get("metadata", {}).get("cellId")
+    return cell if isinstance(cell, str) else None

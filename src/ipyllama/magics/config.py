@@ -1,0 +1,43 @@
+"""Defaults of `%%llama` as traits: `%config Llama.max_tokens = 200` changes one for the session."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from traitlets import Bool, Float, Int, List, TraitError, Unicode, Union, validate
+from traitlets.config import Configurable
+
+from ipyllama.errors import BadOption
+from ipyllama.options import GenerateOptions, option_names
+
+_DEFAULT = GenerateOptions()
+
+
+class Llama(Configurable):
+    """Defaults for `%%llama` cells. What is written on the cell's line wins."""
+
+    max_tokens = Int(_DEFAULT.max_tokens, help="stop after this many tokens").tag(config=True)
+    temperature = Float(_DEFAULT.temperature, help="0 takes the likeliest token, up to 2").tag(config=True)
+    top_p = Float(_DEFAULT.top_p, help="sample from the likeliest tokens of this total probability").tag(config=True)
+    top_k = Int(_DEFAULT.top_k, help="sample from this many of the likeliest tokens; 0 is off").tag(config=True)
+    min_p = Float(_DEFAULT.min_p, help="drop tokens less likely than this share of the likeliest").tag(config=True)
+    repeat_penalty = Float(_DEFAULT.repeat_penalty, help="discourage recent tokens; 1 is off").tag(config=True)
+    seed = Union([Int(), Unicode()], default_value=_DEFAULT.seed, help="a number, or 'random'").tag(config=True)
+    stop = List(Unicode(), help="texts before which an answer ends").tag(config=True)
+    system = Unicode("", help="system prompt of new conversations; '' leaves it to the model's template").tag(config=True)
+    stream = Bool(True, help="show answers while they are written").tag(config=True)
+
+    @validate(*option_names())
+    def _in_range(self, proposal: Any) -> Any:
+        try:
+            _DEFAULT.replace_from({proposal["trait"].name: proposal["value"]})
+        except BadOption as error:
+            raise TraitError(str(error)) from None
+        return proposal["value"]
+
+    def sampling(self) -> dict[str, Any]:
+        """The sampling options, as keyword arguments."""
+        return {name: tuple(value) if name == "stop" else value for name, value in self._values()}
+
+    def _values(self) -> list[tuple[str, Any]]:
+        return [(name, getattr(self, name)) for name in option_names()]

@@ -1,0 +1,110 @@
+"""`%llama`: the subcommands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from ipyllama.display import ModelRow, Table, View, make_view, models_table, status_table
+from ipyllama.display.units import format_bytes, format_count, plural
+from ipyllama.errors import BadOption
+from ipyllama.magics.options import LineArgs, line_help, parse_line
+
+if TYPE_CHECKING:
+    from ipyllama.llm import LLM
+    from ipyllama.magics.session import Session
+
+
+def run_line(shell: Any, session: Session, line: str) -> None:
+    """Run one `%llama` line. Raises a `LlamaError` for what cannot be done."""
+    args = parse_line(line)
+    if args.help or args.command == "help":
+        print(line_help(args.command if args.help else None))
+        return
+    shown = _COMMANDS[args.command](session, args, make_view(shell))
+    if shown is not None:
+        from IPython.display import display
+
+        display(shown)  # type: ignore[no-untyped-call]
+
+
+def _load(session: Session, args: LineArgs, view: View) -> None:
+    chosen = {"n_ctx": args.n_ctx, "n_threads": args.threads}
+    session.use(session.load(_name(args), view, **{key: value for key, value in chosen.items() if value is not None}))
+
+
+def _use(session: Session, args: LineArgs, view: View) -> None:
+    llm = session.find_or_load(_name(args), view)
+    session.use(llm)
+    view.line(f"{llm.name} answers now")
+
+
+def _unload(session: Session, args: LineArgs, view: View) -> None:
+    llm = session.unload(args.name)
+    view.line(f"{llm.name} is unloaded and its memory is free; %llama load {llm.name} brings it back")
+
+
+def _models(session: Session, args: LineArgs, view: View) -> Table:
+    from ipyllama.models import list_models, not_fetched
+
+    in_use = {llm.path.resolve() for llm in session.llms}
+    here = [
+        ModelRow(
+            name=entry.name,
+            size=entry.size,
+            quantisation=entry.quantisation,
+            n_ctx=entry.n_ctx_train or None,
+            fits=entry.fits if entry.fit else None,
+            where=f"{entry.source}: {entry.problem}" if entry.problem else entry.source,
+            in_use=entry.path.resolve() in in_use,
+        )
+        for entry in list_models()
+    ]
+    away = [
+        ModelRow(model.name, model.size, model.quantisation, model.n_ctx_train, None, "not fetched: %llama load it")
+        for model in not_fetched()
+    ]
+    return models_table([*here, *away])
+
+
+def _status(session: Session, args: LineArgs, view: View) -> Table:
+    current = session.current
+    facts: dict[str, object] = dict(_facts(session, current))
+    others = [llm.name for llm in session.llms if llm is not current]
+    if others:
+        facts["also loaded"] = ", ".join(others)
+    return status_table(facts, current.name)
+
+
+def _facts(session: Session, llm: LLM) -> dict[str, object]:
+    chats = [f"{name} ({plural(turns, 'turn')})" for name, turns in session.chats_of(llm).items()]
+    return {
+        "model": llm.description,
+        "file": llm.path,
+        "context": f"{format_count(llm.n_live)} of {format_count(llm.n_ctx)} tokens in use",
+        "waiting in RAM": format_bytes(llm.parked_bytes),
+        "threads": llm.n_threads,
+        "answers": f"{llm.n_busy} running or waiting",
+        "conversations": ", ".join(chats) or "none",
+    }
+
+
+def _reset(session: Session, args: LineArgs, view: View) -> None:
+    turns = session.reset(args.chat)
+    view.line(f"forgot {plural(turns, 'turn')}: the next cell begins a new conversation")
+
+
+def _name(args: LineArgs) -> str:
+    if not args.name:
+        raise BadOption(f"%llama {args.command} needs the name of a model: %llama models lists what is here")
+    return args.name
+
+
+_COMMANDS: Final[dict[str, Callable[[Session, LineArgs, View], Table | None]]] = {
+    "load": _load,
+    "use": _use,
+    "unload": _unload,
+    "models": _models,
+    "status": _status,
+    "reset": _reset,
+}

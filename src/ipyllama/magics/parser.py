@@ -1,0 +1,144 @@
+"""How a magic's line is read: words, options, errors that name the option that was probably meant."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NoReturn
+
+from ipyllama.errors import BadOption
+from ipyllama.options import did_you_mean
+
+Values = Literal["models", "chats"]
+"""What Tab offers as a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option: its flags (the long one last), and a metavar if it takes a value."""
+
+    flags: tuple[str, ...]
+    metavar: str | None = None
+    convert: Callable[[str], Any] = str
+    help: str = ""
+    repeat: bool = False
+    values: Values | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One subcommand; its argument is written NAME, or [NAME] if it may be left out."""
+
+    name: str
+    help: str
+    argument: str | None = None
+    options: tuple[Option, ...] = ()
+    values: Values | None = None
+
+
+class OptionParser:
+    """Reads words into a dict that holds only what was given. Every error is a `BadOption`."""
+
+    def __init__(self, prog: str, options: Sequence[Option], argument: str | None = None) -> None:
+        self.prog, self.options, self.argument = prog, tuple(options), argument
+        self._argparse = _Argparse(prog=prog, add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
+        for option in options:
+            if option.metavar is None:
+                self._argparse.add_argument(*option.flags, action="store_true")
+            else:
+                action = "append" if option.repeat else "store"
+                self._argparse.add_argument(*option.flags, action=action, type=_named(option))
+        self._valued = {flag: option.flags[-1] for option in options if option.metavar for flag in option.flags}
+        self._flags = {flag for option in options for flag in option.flags}
+
+    def parse(self, words: Sequence[str]) -> dict[str, Any]:
+        """The values given, by option name; the argument under "argument"."""
+        namespace, rest = self._argparse.parse_known_args(self._join_values(words))
+        values = vars(namespace)
+        for word in rest:
+            if word.startswith("-") and word != "-":
+                self._refuse_option(word)
+        if self.argument is not None and rest:
+            values["argument"] = rest.pop(0)
+        if rest:
+            self._refuse_word(rest[0])
+        required = self.argument is not None and not self.argument.startswith("[")
+        if required and "argument" not in values and "help" not in values:
+            raise BadOption(f"{self.prog} needs a name: {self.prog} {self.argument}")
+        return values
+
+    def _join_values(self, words: Sequence[str]) -> list[str]:
+        """Write `--stop ---` as `--stop=---`: argparse takes any word with a leading dash for an option."""
+        joined: list[str] = []
+        queue = list(words)
+        while queue:
+            word = queue.pop(0)
+            if word in self._valued and queue and queue[0] not in self._flags:
+                word = f"{self._valued[word]}={queue.pop(0)}"
+            joined.append(word)
+        return joined
+
+    def _refuse_option(self, word: str) -> NoReturn:
+        name = word.partition("=")[0]
+        hint = did_you_mean(name, self._flags) or f"known are {', '.join(option.flags[-1] for option in self.options)}"
+        raise BadOption(f"unknown option '{name}' of {self.prog}: {hint}")
+
+    def _refuse_word(self, word: str) -> NoReturn:
+        if self.prog.startswith("%%"):
+            raise BadOption(
+                f"'{word}' is not an option of {self.prog}: the prompt goes below this line, a model after --model, "
+                'and a value with spaces in quotes, as in --system "Be brief."'
+            )
+        raise BadOption(f"'{word}' is one word too many for {self.prog}: a name with spaces goes in quotes")
+
+
+class _Argparse(argparse.ArgumentParser):
+    """argparse that neither prints nor exits."""
+
+    def error(self, message: str) -> NoReturn:
+        raise BadOption(message.removeprefix("argument ").replace("expected one argument", "a value is missing"))
+
+
+def _named(option: Option) -> Callable[[str], Any]:
+    def convert(text: str) -> Any:
+        try:
+            return option.convert(text)
+        except BadOption as error:
+            raise BadOption(f"{option.flags[-1]}: {error}") from None
+
+    return convert
+
+
+_PIECE: Final = re.compile(r"""\s+|"((?:\\"|[^"])*)"|'([^']*)'|([^\s"']+)""")
+
+
+def split_line(line: str) -> list[str]:
+    r"""The words of a line. Quotes group; `\"` is a quote inside double quotes.
+
+    Every other backslash is itself, unlike in `shlex`, so that a Windows path is written as it is.
+    Raises `BadOption` for a quote that is not closed.
+    """
+    words: list[str] = []
+    position, glued = 0, False
+    while position < len(line):
+        piece = _PIECE.match(line, position)
+        if piece is None:
+            word = line[:position].rpartition(" ")[2] + line[position:]
+            raise BadOption(
+                f"the quote {line[position]} in {_shorten(word)} is not closed: a text with an apostrophe goes in "
+                'double quotes, as in --system "You\'re terse."'
+            )
+        position = piece.end()
+        if piece.lastindex is None:
+            glued = False
+            continue
+        text = piece[1].replace('\\"', '"') if piece.lastindex == 1 else piece[piece.lastindex]
+        words[-1:] = [words[-1] + text] if glued else [*words[-1:], text]
+        glued = True
+    return words
+
+
+def _shorten(text: str, limit: int = 24) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,131 @@
+"""What the magics of one shell work with: the model in use and the conversations by name."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from ipyllama.display import ProgressLine, View
+from ipyllama.display.units import format_bytes, format_count, format_seconds
+from ipyllama.errors import ModelNotFound, NoModelLoaded
+from ipyllama.options import did_you_mean
+
+if TYPE_CHECKING:
+    from ipyllama.chat import Chat
+    from ipyllama.llm import LLM
+
+DEFAULT_CHAT: Final = "default"
+
+
+class Session:
+    """Loaded models in the order of loading; one of them answers. A conversation belongs to a model and a name."""
+
+    def __init__(self) -> None:
+        self._llms: list[LLM] = []
+        self._current: LLM | None = None
+        self._chats: dict[tuple[str, str], Chat] = {}
+
+    @property
+    def current(self) -> LLM:
+        """The model that answers. Raises `NoModelLoaded`."""
+        if self._current is None or self._current.closed:
+            raise NoModelLoaded("no model is loaded: run  %llama load smollm2  first (%llama models lists others)")
+        return self._current
+
+    @property
+    def llms(self) -> list[LLM]:
+        return [llm for llm in self._llms if not llm.closed]
+
+    @property
+    def chat_names(self) -> list[str]:
+        return sorted({name for _, name in self._chats})
+
+    def load(self, name: str, view: View, **options: Any) -> LLM:
+        """Load a model, or find it loaded, with its progress in `view`; it does not become current."""
+        from ipyllama.llm import load
+
+        line: ProgressLine | None = None
+
+        def progress(done: int, total: int | None, label: str) -> None:
+            nonlocal line
+            if line is None or line.label != label:
+                line = ProgressLine(label, view)
+            line(done, total or 0)
+
+        began = time.monotonic()
+        known = self.llms
+        try:
+            llm = load(name, progress=progress, **options)
+        except BaseException:
+            if line is not None:
+                line.finish()
+            raise
+        if llm not in known:
+            self._llms.append(llm)
+        view.line(_load_summary(llm, None if llm in known else time.monotonic() - began))
+        return llm
+
+    def use(self, llm: LLM) -> None:
+        self._current = llm
+
+    def find(self, name: str) -> LLM:
+        """A loaded model by name. Raises `NoModelLoaded`."""
+        for llm in self.llms:
+            if name.lower() in (llm.name.lower(), str(llm.path).lower()):
+                return llm
+        names = [llm.name for llm in self.llms]
+        hint = did_you_mean(name, names) or (f"loaded: {', '.join(names)}" if names else "nothing is loaded")
+        raise NoModelLoaded(f"'{name}' is not loaded: {hint}")
+
+    def find_or_load(self, name: str, view: View) -> LLM:
+        try:
+            return self.find(name)
+        except NoModelLoaded:
+            return self.load(name, view)
+
+    def unload(self, name: str | None) -> LLM:
+        """Free one model's memory, whoever still holds it; the next loaded one answers then."""
+        llm = self.current if name is None else self.find(name)
+        llm.close()
+        self._llms.remove(llm)
+        if self._current is llm:
+            self._current = self._llms[-1] if self._llms else None
+        return llm
+
+    def chat(self, llm: LLM, name: str | None, system: str) -> Chat:
+        """The conversation of this name with this model, begun with `system` ("": the template's) if it is new."""
+        key = (llm.name, name or DEFAULT_CHAT)
+        chat = self._chats.get(key)
+        if chat is None:
+            chat = self._chats[key] = llm.chat(system=system or None, name=key[1])
+        chat.llm = llm  # the model may have been unloaded and loaded again: the ledgers stay good
+        return chat
+
+    def reset(self, name: str | None) -> int:
+        """Forget a conversation with every model; how many turns that were. Raises `ModelNotFound` for a wrong name."""
+        wanted = name or DEFAULT_CHAT
+        chats = [chat for (_, chat_name), chat in self._chats.items() if chat_name == wanted]
+        if not chats and name is not None:
+            hint = did_you_mean(name, self.chat_names) or f"there are: {', '.join(self.chat_names) or 'none'}"
+            raise ModelNotFound(f"no conversation is called '{name}': {hint}")
+        turns = sum(len(chat) for chat in chats)
+        for chat in chats:
+            chat.reset()
+        return turns
+
+    def chats_of(self, llm: LLM) -> dict[str, int]:
+        """Number of turns of each conversation with this model."""
+        return {name: len(chat) for (model, name), chat in self._chats.items() if model == llm.name}
+
+    def close(self) -> None:
+        """Free every model that was loaded here."""
+        for llm in self.llms:
+            llm.close()
+        self._llms, self._current, self._chats = [], None, {}
+
+
+def _load_summary(llm: LLM, seconds: float | None) -> str:
+    how = "already loaded" if seconds is None else f"loaded in {format_seconds(seconds)}"
+    size = format_bytes(llm.path.stat().st_size)
+    threads = f"{llm.n_threads} thread{'s' * (llm.n_threads != 1)}"
+    return f"{llm.name}: {llm.description}, {size}, context of {format_count(llm.n_ctx)} tokens, {threads} · {how}"

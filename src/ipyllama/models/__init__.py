@@ -1,0 +1,54 @@
+"""Models by name: from what a person types to a checked GGUF file. Submodules load at first use."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ipyllama.models.fetch import fetch_model
+    from ipyllama.models.fit import Fit, available_memory, default_n_ctx, fits
+    from ipyllama.models.header import GgufHeader, read_header
+    from ipyllama.models.lookup import LocalModel, ModelEntry, complete_names, list_models, not_fetched, resolve
+    from ipyllama.models.places import cache_dir, models_dir
+    from ipyllama.models.progress import Progress
+    from ipyllama.models.registry import DEFAULT_MODEL, REGISTRY, RegistryModel
+
+__all__ = [
+    "DEFAULT_MODEL",
+    "REGISTRY",
+    "Fit",
+    "GgufHeader",
+    "LocalModel",
+    "ModelEntry",
+    "Progress",
+    "RegistryModel",
+    "available_memory",
+    "cache_dir",
+    "complete_names",
+    "default_n_ctx",
+    "fetch_model",
+    "fits",
+    "list_models",
+    "models_dir",
+    "not_fetched",
+    "read_header",
+    "resolve",
+]
+
+_HOMES = {
+    "fetch": ("fetch_model",),
+    "fit": ("Fit", "available_memory", "default_n_ctx", "fits"),
+    "header": ("GgufHeader", "read_header"),
+    "lookup": ("LocalModel", "ModelEntry", "complete_names", "list_models", "not_fetched", "resolve"),
+    "places": ("cache_dir", "models_dir"),
+    "progress": ("Progress",),
+    "registry": ("DEFAULT_MODEL", "REGISTRY", "RegistryModel"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{home}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

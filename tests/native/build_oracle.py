@@ -1,0 +1,27 @@
+"""Build the C++ programs of tests/native/oracle against the llama.cpp that ipyllama itself is linked to."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ORACLES = Path(__file__).resolve().parent / "oracle"
+PROVIDE = ORACLES.parents[2] / "llama.cpp" / "provide.py"
+
+
+def build(name: str, out: Path) -> Path:
+    """Compile `oracle/<name>.cpp` in the folder `out`; the path of the program. Fails with the compiler's words."""
+    prefix = _run(sys.executable, PROVIDE).splitlines()[-1]
+    cmake = shutil.which("cmake") or Path(sys.executable).with_name("cmake")
+    _run(cmake, "-S", ORACLES, "-B", out, "-DCMAKE_BUILD_TYPE=Release", f"-DLLAMA_PREFIX={prefix}")
+    _run(cmake, "--build", out, "--target", name)
+    return out / name
+
+
+def _run(*command: str | Path) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+    return done.stdout

@@ -1,0 +1,240 @@
+"""The conversation tree: cells own turns, the head moves, forks and re-runs go where a reader expects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from unit.chat_samples import CHATML, THINK, Bytes, template
+
+from ipyllama.chat import Chat, ChatTemplate, Turn
+from ipyllama.errors import BadOption, DecodeError, TemplateError
+from ipyllama.ledger import Ledger
+from ipyllama.options import GenerateOptions
+from ipyllama.reply import Finished, FinishReason, Reply
+
+Wrap = Callable[[Reply, Ledger], Reply]
+
+
+class Told:
+    """A job whose answer is known; it is wrapped when the job is waited for."""
+
+    def __init__(self, finish: Callable[[], Reply]) -> None:
+        self._finish = finish
+
+    def __iter__(self) -> Iterator[Finished]:
+        yield Finished(self.result())
+
+    def result(self) -> Reply:
+        return self._finish()
+
+
+class Parrot:
+    """A model that answers with the last word of the prompt, in the way that it is told to end."""
+
+    name = "parrot"
+
+    def __init__(self, source: str | None = CHATML) -> None:
+        self.vocab = Bytes()
+        self.template: ChatTemplate | None = template(source) if source else None
+        self.end: FinishReason = "stop"
+        self.fails = False
+        self.options: list[GenerateOptions] = []
+        self.prompts: list[str] = []
+
+    def generate(
+        self, ledger: Ledger, options: GenerateOptions, notes: tuple[str, ...] = (), wrap: Wrap | None = None
+    ) -> Any:
+        self.options.append(options)
+        self.prompts.append(self.vocab.text(ledger.tokens))
+        word = self.prompts[-1].split("<|im_end|>")[-2].split()[-1].upper()
+        end, fails = self.end, self.fails
+
+        def finish() -> Reply:
+            if fails:
+                raise DecodeError("no luck")
+            text = "" if end == "interrupted" and not word.startswith("KEEP") else word
+            tokens = [*text.encode(), *([self.vocab.special("<|im_end|>")] if end == "stop" else [])]
+            reply = Reply(text, tuple(tokens), end, notes=notes)
+            return wrap(reply, ledger.append_sampled(tokens)) if wrap else reply
+
+        return Told(finish)
+
+
+@pytest.fixture
+def llm() -> Parrot:
+    return Parrot()
+
+
+@pytest.fixture
+def chat(llm: Parrot) -> Chat:
+    return Chat(llm)
+
+
+def said(chat: Chat) -> list[str]:
+    return [turn.message for turn in chat.turns]
+
+
+def test_a_turn_is_a_reply_that_knows_its_place(chat: Chat) -> None:
+    first = chat.ask("one")
+    second = chat.ask("two")
+    assert isinstance(second, Reply)
+    assert (second.text, second.message, second.parent, str(second)) == ("TWO", "two", first, "TWO")
+    assert second.path == (first, second) == chat.turns
+    assert chat.head is second
+    assert second.ledger.segments[: len(first.ledger.segments)] == first.ledger.segments
+
+
+def test_messages_are_openai_style(llm: Parrot) -> None:
+    chat = Chat(llm, system="Be brief.")
+    assert chat.messages == [{"role": "system", "content": "Be brief."}]
+    chat.ask("one")
+    assert chat.messages == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "one"},
+        {"role": "assistant", "content": "ONE"},
+    ]
+
+
+def test_options_reach_the_model_and_unknown_ones_do_not(chat: Chat, llm: Parrot) -> None:
+    chat.ask("one", max_tokens=7, stop="x")
+    assert llm.options[-1] == GenerateOptions(max_tokens=7, stop=("x",))
+    with pytest.raises(BadOption, match="did you mean 'temperature'"):
+        chat.ask("two", temprature=0)
+    assert said(chat) == ["one"]
+
+
+def test_template_switches_hold_for_the_whole_chat() -> None:
+    llm = Parrot(THINK)
+    chat = Chat(llm, enable_thinking=False)
+    chat.ask("one")
+    chat.ask("two")
+    assert all(prompt.endswith("<think>\n\n</think>\n\n") for prompt in llm.prompts)
+
+
+def test_the_same_cell_answers_again_from_the_same_point(chat: Chat) -> None:
+    chat.ask("one", cell="a")
+    old = chat.ask("two", cell="b")
+    new = chat.ask("deux", cell="b")
+    assert said(chat) == ["one", "deux"]
+    assert chat.head is new
+    assert new.parent is old.parent
+    assert old not in chat.all_turns
+
+
+def test_without_a_cell_every_execution_is_a_new_turn(chat: Chat) -> None:
+    chat.ask("one")
+    chat.ask("one")
+    assert said(chat) == ["one", "one"]
+
+
+def test_what_depended_on_a_replaced_turn_is_stale_and_named(chat: Chat) -> None:
+    chat.ask("one", cell="a")
+    two = chat.ask("two", cell="b")
+    three = chat.ask("three " + "long " * 20, cell="c")
+    new = chat.ask("un", cell="a")
+    assert chat.stale == (two, three)
+    assert len(new.notes) == 1
+    assert '"two", "three long' in new.notes[0]
+    assert chat.head is new
+    assert chat.head in chat.all_turns
+    assert chat.ask("quatre", cell="d").notes == ()
+
+
+def test_running_the_cells_again_in_order_makes_them_current(chat: Chat) -> None:
+    for message, cell in (("one", "a"), ("two", "b"), ("un", "a"), ("two", "b")):
+        chat.ask(message, cell=cell)
+    assert said(chat) == ["un", "two"]
+    assert chat.stale == ()
+    assert len(chat.all_turns) == 2
+
+
+def test_the_same_answer_again_makes_nothing_stale(chat: Chat) -> None:
+    chat.ask("one", cell="a")
+    chat.ask("two", cell="b")
+    again = chat.ask("one", cell="a")
+    assert chat.stale == ()
+    assert again.notes == ()
+
+
+def test_a_new_cell_continues_from_the_turn_that_ran_last(chat: Chat) -> None:
+    chat.ask("one", cell="a")
+    chat.ask("two", cell="b")
+    chat.ask("un", cell="a")
+    assert [turn.message for turn in chat.ask("three", cell="c").path] == ["un", "three"]
+
+
+def test_after_forks_and_goes_to_the_newest_answer(chat: Chat) -> None:
+    one = chat.ask("one", cell="a")
+    chat.ask("two", cell="b")
+    assert [turn.message for turn in chat.ask("drei", cell="c", after=one).path] == ["one", "drei"]
+    chat.ask("un", cell="a")
+    assert [turn.message for turn in chat.ask("vier", after=one).path] == ["un", "vier"]
+    assert chat.ask("new", after=None).parent is None
+    assert len(chat.all_turns) == 5
+
+
+def test_an_interrupted_turn_is_kept_and_continued(chat: Chat, llm: Parrot) -> None:
+    llm.end = "interrupted"
+    half = chat.ask("keepsake")
+    llm.end = "stop"
+    assert chat.head is half
+    assert half.finish_reason == "interrupted"
+    chat.ask("more")
+    assert "KEEPSAKE<|im_end|>\n<|im_start|>user\nmore" in llm.prompts[-1]
+
+
+def test_interrupted_before_the_first_token_leaves_the_chat_as_it_was(chat: Chat, llm: Parrot) -> None:
+    one = chat.ask("one", cell="a")
+    llm.end = "interrupted"
+    nothing = chat.ask("two", cell="b")
+    assert isinstance(nothing, Turn)
+    assert chat.turns == (one,)
+
+
+def test_a_failure_leaves_the_chat_as_it_was(chat: Chat, llm: Parrot) -> None:
+    one = chat.ask("one", cell="a")
+    llm.fails = True
+    for message, cell in (("un", "a"), ("two", "b")):
+        with pytest.raises(DecodeError):
+            chat.ask(message, cell=cell)
+    assert chat.all_turns == (one,)
+    assert chat.head is one
+
+
+def test_reset_forgets_turns_and_late_answers(llm: Parrot) -> None:
+    chat = Chat(llm, system="S")
+    chat.ask("one", cell="a")
+    late = chat.start("two", cell="b")
+    chat.reset()
+    late.result()
+    assert (chat.head, chat.turns, chat.all_turns, chat.system) == (None, (), (), "S")
+    assert chat.ask("three", cell="a").parent is None
+
+
+def test_another_system_prompt_holds_from_the_beginning_and_is_inherited(chat: Chat, llm: Parrot) -> None:
+    one = chat.ask("one")
+    two = chat.ask("two", system="Be loud.")
+    assert llm.prompts[-1].startswith("<|im_start|>system\nBe loud.<|im_end|>\n<|im_start|>user\none<|im_end|>")
+    assert len(two.notes) == 1
+    assert two.notes[0].startswith("the system prompt changed")
+    three = chat.ask("three")
+    assert (three.system, three.notes, chat.system) == ("Be loud.", (), "Be loud.")
+    assert (one.system, said(chat)) == (None, ["one", "two", "three"])
+
+
+def test_a_model_without_template_says_what_to_do(llm: Parrot) -> None:
+    llm.template = None
+    with pytest.raises(TemplateError, match="parrot has no chat template: use --raw"):
+        Chat(llm).ask("one")
+
+
+def test_shows_itself_as_text_and_html(chat: Chat) -> None:
+    chat.ask("<b>one")
+    shown = chat._repr_mimebundle_()
+    assert repr(chat) == "<Chat 'default' with parrot: 1 turn>"
+    assert shown["text/plain"] == "<Chat 'default' with parrot: 1 turn>\n\nuser: <b>one\n\nassistant: <B>ONE"
+    assert "&lt;b&gt;one" in shown["text/html"]
+    assert "<b>one" not in shown["text/html"].lower().replace("&lt;b&gt;one", "")
+    assert "segments" not in repr(chat.head)

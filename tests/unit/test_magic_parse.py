@@ -1,0 +1,215 @@
+"""The lines of `%%llama` and `%llama`."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from ipyllama.errors import BadOption
+from ipyllama.magics.options import (
+    CELL_OPTIONS,
+    COMMANDS,
+    CellArgs,
+    LineArgs,
+    cell_help,
+    line_help,
+    llama_arguments,
+    llama_subcommands,
+    parse_cell_line,
+    parse_line,
+)
+from ipyllama.magics.parser import split_line
+from ipyllama.options import GenerateOptions, option_names
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("", []),
+        ("  a   b ", ["a", "b"]),
+        ('--system "You\'re terse"', ["--system", "You're terse"]),
+        ("--system='say \"hi\"'", ['--system=say "hi"']),
+        (r'"say \"hi\""', ['say "hi"']),
+        (r"C:\models\new.gguf", [r"C:\models\new.gguf"]),
+        (r'"C:\my models\new.gguf"', [r"C:\my models\new.gguf"]),
+        ("\"\" ''", ["", ""]),
+        ("a\"b c\"'d e'", ["ab cd e"]),
+        ("日本 🦙", ["日本", "🦙"]),
+    ],
+)
+def test_words_and_quotes(line: str, words: list[str]) -> None:
+    assert split_line(line) == words
+
+
+@pytest.mark.parametrize("line", ["--system You're terse", '--system "open', "--stop '"])
+def test_an_open_quote_is_named(line: str) -> None:
+    with pytest.raises(BadOption, match=r"the quote ['\"] in .* is not closed"):
+        parse_cell_line(line)
+
+
+def test_an_empty_line_overrides_nothing() -> None:
+    assert parse_cell_line("") == CellArgs()
+
+
+def test_every_option_of_the_cell() -> None:
+    line = (
+        "--model m --system 'Be brief.' --chat c --reset -n 7 -t 0.5 --top-p 0.9 --top-k 3 --min-p 0.1 "
+        "--repeat-penalty 1.1 --seed 5 --stop a --stop '\\n\\n' --out answer --quiet --no-stream"
+    )
+    assert parse_cell_line(line) == CellArgs(
+        model="m",
+        system="Be brief.",
+        chat="c",
+        reset=True,
+        out="answer",
+        quiet=True,
+        stream=False,
+        overrides={
+            "max_tokens": 7,
+            "temperature": 0.5,
+            "top_p": 0.9,
+            "top_k": 3,
+            "min_p": 0.1,
+            "repeat_penalty": 1.1,
+            "seed": 5,
+            "stop": ("a", "\n\n"),
+        },
+    )
+
+
+def test_short_and_joined_forms() -> None:
+    assert parse_cell_line("-m x -s y -n7 -t0 -o z -q") == parse_cell_line(
+        "--model=x --system=y --max-tokens=7 --temperature=0 --out=z --quiet"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "stop"), [("--stop ---", "---"), ("--stop '- x'", "- x"), ("--stop=-", "-"), ("--stop --x", "--x")]
+)
+def test_a_value_may_begin_with_a_dash(line: str, stop: str) -> None:
+    assert parse_cell_line(line).overrides == {"stop": (stop,)}
+
+
+def test_an_option_is_not_taken_for_the_value_that_is_missing() -> None:
+    with pytest.raises(BadOption, match=r"^-m/--model: a value is missing$"):
+        parse_cell_line("--model --raw")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--temprature 1", "unknown option '--temprature' of %%llama: did you mean '--temperature'?"),
+        ("--max_tokens=3", "unknown option '--max_tokens' of %%llama: did you mean '--max-tokens'?"),
+        ("-t 3", "temperature must be between 0 and 2: got 3.0"),
+        ("-n 0", "max_tokens must be at least 1: got 0"),
+        ("-n many", "--max-tokens: a whole number is needed: got 'many'"),
+        ("--seed dice", "--seed: a whole number is needed: got 'dice'"),
+        ("--top-p x", "--top-p: a number is needed: got 'x'"),
+        ("--out 3x", "--out: '3x' cannot be the name of a variable"),
+        ("--out class", "--out: 'class' cannot be the name of a variable"),
+        ("--stop ''", "stop must be texts of at least one character: got ''"),
+        ("--raw --chat c", "--raw completes the text as it stands, outside any conversation: leave out --chat"),
+    ],
+)
+def test_errors_of_the_cell_say_what_to_do(line: str, message: str) -> None:
+    with pytest.raises(BadOption) as error:
+        parse_cell_line(line)
+    assert str(error.value) == message
+
+
+def test_options_are_never_abbreviated() -> None:
+    with pytest.raises(BadOption, match="unknown option '--temp'"):
+        parse_cell_line("--temp 0.5")
+
+
+def test_a_prompt_on_the_line_is_told_where_it_belongs() -> None:
+    with pytest.raises(BadOption, match=r"^'What' is not an option of %%llama: the prompt goes below this line"):
+        parse_cell_line("What is a llama?")
+
+
+@pytest.mark.parametrize(
+    ("line", "args"),
+    [
+        ("", LineArgs("help")),
+        ("--help", LineArgs("help")),
+        ("help", LineArgs("help")),
+        ("help load", LineArgs("load", help=True)),
+        ("load --help", LineArgs("load", help=True)),
+        ("load smollm2", LineArgs("load", "smollm2")),
+        ('load "my model.gguf" --n-ctx 4096 --threads 4', LineArgs("load", "my model.gguf", 4096, 4)),
+        ("load --n-ctx 4096 smollm2", LineArgs("load", "smollm2", 4096)),
+        ("unload", LineArgs("unload")),
+        ("unload smollm2", LineArgs("unload", "smollm2")),
+        ("use smollm2", LineArgs("use", "smollm2")),
+        ("models", LineArgs("models")),
+        ("status", LineArgs("status")),
+        ("reset", LineArgs("reset")),
+        ("reset --chat 'my review'", LineArgs("reset", chat="my review")),
+    ],
+)
+def test_every_subcommand(line: str, args: LineArgs) -> None:
+    assert parse_line(line) == args
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("laod x", "unknown subcommand 'laod': did you mean 'load'?"),
+        ("help laod", "unknown subcommand 'laod': did you mean 'load'?"),
+        ("xyz", "unknown subcommand 'xyz': known are load, unload, use, models, status, reset, help"),
+        ("load", "%llama load needs a name: %llama load NAME"),
+        ("load my model", "'model' is one word too many for %llama load: a name with spaces goes in quotes"),
+        ("load x --n_ctx 5", "unknown option '--n_ctx' of %llama load: did you mean '--n-ctx'?"),
+        ("load x --n-ctx long", "--n-ctx: a whole number is needed: got 'long'"),
+        ("load x --n-ctx 0", "--n-ctx: at least 1 is needed: got 0"),
+        ("load x --threads -2", "--threads: at least 1 is needed: got -2"),
+        ("status --verbose", "unknown option '--verbose' of %llama status: known are --help"),
+    ],
+)
+def test_errors_of_the_line_say_what_to_do(line: str, message: str) -> None:
+    with pytest.raises(BadOption) as error:
+        parse_line(line)
+    assert str(error.value) == message
+
+
+def test_help_names_every_option_with_its_default() -> None:
+    text = cell_help()
+    for option in CELL_OPTIONS:
+        assert ", ".join(option.flags) in text
+    for name in set(option_names()) - {"stop"}:
+        flag = "--" + name.replace("_", "-")
+        assert re.search(rf"{flag} .*\(default {getattr(GenerateOptions(), name)}\)", text)
+
+
+def examples(text: str, magic: str) -> list[str]:
+    lines = text.partition("\nExamples\n")[2].splitlines()
+    found = [line.strip() for line in lines if line.strip().startswith(f"{magic} ") or line.strip() == magic]
+    return [line.partition("   ")[0].removeprefix(magic).strip() for line in found]
+
+
+def test_every_example_in_the_help_parses() -> None:
+    cells, lines = examples(cell_help(), "%%llama"), examples(line_help(), "%llama")
+    assert len(cells) >= 7
+    for line in cells:
+        parse_cell_line(line)
+    assert {parse_line(line).command for line in lines} == {command.name for command in COMMANDS}
+
+
+def test_help_of_one_subcommand_holds_its_own_options_only() -> None:
+    text = line_help("load")
+    assert "--n-ctx N" in text
+    assert "--chat" not in text
+
+
+def test_the_decorators_give_docstring_and_parser() -> None:
+    @llama_arguments
+    def cell(line: str, body: str) -> None: ...
+
+    @llama_subcommands
+    def line(line: str) -> None: ...
+
+    assert cell.__doc__ == cell_help()
+    assert line.__doc__ == line_help()
+    assert cell.parser("-n 3") == CellArgs(overrides={"max_tokens": 3})
+    assert line.parser("status") == LineArgs("status")

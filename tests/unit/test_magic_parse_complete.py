@@ -1,0 +1,100 @@
+"""Tab on the lines of the magics: the pure function, and inside a real IPython completer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+from ipyllama.magics.complete import complete, make_matcher, word_before
+
+
+def models() -> list[str]:
+    return ["smollm2", "my model.gguf", "hf:a/b.gguf"]
+
+
+def chats() -> list[str]:
+    return ["main", "review"]
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("%llama ", ["load", "unload", "use", "models", "status", "reset", "help"]),
+        ("%llama u", ["unload", "use"]),
+        ("    %llama re", ["reset"]),
+        ("%llama load ", ["smollm2", '"my model.gguf"', "hf:a/b.gguf"]),
+        ("%llama load hf:a", ["hf:a/b.gguf"]),
+        ("%llama load my", ['"my model.gguf"']),
+        ('%llama load "my mo', ['"my model.gguf"']),
+        ("%llama unload s", ["smollm2"]),
+        ("%llama use s", ["smollm2"]),
+        ("%llama load smollm2 ", ["--n-ctx", "--threads", "--help"]),
+        ("%llama load smollm2 --n-ctx 5 --", ["--threads", "--help"]),
+        ("%llama load --n-ctx 5 s", ["smollm2"]),
+        ("%llama load --n-ctx ", []),
+        ("%llama models s", []),
+        ("%llama reset --chat ", ["main", "review"]),
+        ("%llama nonsense ", []),
+        ("%%llama --t", ["--temperature", "--top-p", "--top-k"]),
+        ("%%llama --temperature 1 --t", ["--top-p", "--top-k"]),
+        ("%%llama -t 1 --t", ["--top-p", "--top-k"]),
+        ("%%llama --stop a --st", ["--stop"]),
+        ("%%llama --model s", ["smollm2"]),
+        ("%%llama -m s", ["smollm2"]),
+        ("%%llama --model=s", ["smollm2"]),
+        ("%%llama --chat r", ["review"]),
+        ("%%llama --system ", []),
+        ('%%llama --system "be --', []),
+        ("%%llama", []),
+        ("%llamas ", []),
+        ("x = %llama ", []),
+        ("  %%llama --t", []),
+        ("tell me of %llama lo", []),
+    ],
+)
+def test_what_tab_offers(line: str, found: list[str]) -> None:
+    assert complete(line, len(line), models, chats) == found
+
+
+def test_only_what_stands_before_the_cursor_counts() -> None:
+    assert complete("%llama lo smollm2", len("%llama lo"), models, chats) == ["load"]
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [("%llama lo", "lo"), ("%llama load ", ""), ('a "b c', '"b c'), ("--model=hf:a", "hf:a"), ("", "")],
+)
+def test_the_word_that_is_replaced(line: str, word: str) -> None:
+    assert word_before(line, len(line)) == word
+
+
+@pytest.fixture
+def shell() -> Iterator[InteractiveShell]:
+    shell = InteractiveShell.instance()
+    shell.Completer.custom_matchers.append(make_matcher(models, chats))
+    yield shell
+    shell.Completer.custom_matchers.pop()
+    InteractiveShell.clear_instance()
+
+
+def completions(shell: InteractiveShell, cell: str) -> list[str]:
+    """The cell as it would read after each choice."""
+    from IPython.core.completer import provisionalcompleter
+
+    with provisionalcompleter():
+        return [cell[: c.start] + c.text + cell[c.end :] for c in shell.Completer.completions(cell, len(cell))]
+
+
+def test_in_ipython_only_our_words_are_offered(shell: InteractiveShell) -> None:
+    assert completions(shell, "%llama lo") == ["%llama load"]
+    assert completions(shell, "x = 1\n%llama load hf:a/") == ["x = 1\n%llama load hf:a/b.gguf"]
+    assert completions(shell, '%llama load "my m') == ['%llama load "my model.gguf"']
+    assert completions(shell, "%%llama --model=sm") == ["%%llama --model=smollm2"]
+    assert completions(shell, "%%llama --top") == ["%%llama --top-p", "%%llama --top-k"]
+
+
+def test_in_ipython_a_cell_body_is_left_alone(shell: InteractiveShell) -> None:
+    assert "%%llama\n%llama load" not in completions(shell, "%%llama\n%llama lo")
+    assert "%%time\n%%llama --top-p" not in completions(shell, "%%time\n%%llama --top")
