@@ -8,7 +8,7 @@ namespace {
 void check(const SamplerOptions &options) {
     require(std::isfinite(options.temperature) && options.temperature >= 0, "temperature must be 0 or more");
     require(options.top_k >= 0, "top_k must be 0 or more");
-    require(options.top_p > 0 && options.top_p <= 1, "top_p must be above 0 and at most 1");
+    require(options.top_p >= 0 && options.top_p <= 1, "top_p must be 0 to 1");
     require(options.min_p >= 0 && options.min_p <= 1, "min_p must be 0 to 1");
     require(std::isfinite(options.repeat_penalty) && options.repeat_penalty > 0, "repeat_penalty must be above 0");
     require(options.repeat_last_n >= 0 && options.repeat_last_n <= 1 << 20, "repeat_last_n must be 0 to 1048576");

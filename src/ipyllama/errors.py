@@ -95,4 +95,4 @@ class Interrupted(KeyboardInterrupt):
         self.reply = reply
 
     def _render_traceback_(self) -> list[str]:
-        return ["[interrupted]"]
+        return ["Interrupted: what was written is kept, and the next cell goes on from there"]

@@ -100,10 +100,11 @@ class LLM:
             if isinstance(event, Delta):
                 yield event.text
 
-    def start(self, prompt: str, **options: Any) -> Job:
-        """Like `complete`, but returns the `Job` at once: iterate over it for events, or `cancel()` it."""
+    def start(self, prompt: str, *, notes: tuple[str, ...] = (), **options: Any) -> Job:
+        """Like `complete`, but returns the `Job` at once: iterate over it for events, or `cancel()` it. `notes` go
+        into the reply."""
         tokens = self.vocab.tokenize(prompt, parse_special=True)
-        return self.generate(Ledger().append_prompt(tokens), GenerateOptions().replace_from(options))
+        return self.generate(Ledger().append_prompt(tokens), GenerateOptions().replace_from(options), notes)
 
     def chat(self, system: str | None = None, name: str = "default") -> Chat:
         """A new conversation. `system` None leaves the system prompt to the model's template."""

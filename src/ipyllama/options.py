@@ -42,7 +42,7 @@ class GenerateOptions:
 
     max_tokens: int = 512
     """stop after this many tokens; at least 1"""
-    temperature: float = 0.7
+    temperature: float = 0.2
     """0 always takes the likeliest token, higher is more varied; 0 to 2"""
     top_p: float = 0.95
     """sample from the likeliest tokens that together have this probability; 0 to 1, 1 is off"""

@@ -12,17 +12,21 @@ import numpy as np
 from tiny.layers import Layers, Shape, ones, zeros
 from tiny.vocab import SPACE, add_sentencepiece, add_wordpiece
 
-ARCHS = ("llama", "llama-bigram", "gemma3", "mamba", "lfm2", "jamba", "bert", "bert-rank")
+ARCHS = ("llama", "llama-bigram", "llama-bytes", "gemma3", "mamba", "lfm2", "jamba", "bert", "bert-rank")
 """llama; llama-bigram (predictable text: a, b, ... z, space, a; no attention, so it cannot show KV faults);
-gemma3 (window of 32 tokens, every other layer); mamba (recurrent); lfm2 and jamba (hybrid); bert (embeddings);
-bert-rank (reranker)"""
+llama-bytes (the same with é漢🙂é..., a token for each byte); gemma3 (window of 32 tokens, every other layer);
+mamba (recurrent); lfm2 and jamba (hybrid); bert (embeddings); bert-rank (reranker)"""
 _DEEPER = ("gemma3", "lfm2", "jamba")  # both kinds of layer, twice
 _WINDOW = 32
+_CYCLES = {
+    "llama-bigram": [*"abcdefghijklmnopqrstuvwxyz", SPACE],
+    "llama-bytes": [f"<0x{byte:02X}>" for byte in "é漢🙂".encode()],  # no byte twice
+}
 
 
 def build(arch: str, path: Path, seed: int = 0) -> None:
     """Write the model of `arch` (one of ARCHS) to `path`. Seeds give different weights, sizes stay."""
-    upstream = {"llama-bigram": "llama", "bert-rank": "bert"}.get(arch, arch)
+    upstream = "llama" if arch in _CYCLES else {"bert-rank": "bert"}.get(arch, arch)
     writer = gguf.GGUFWriter(str(path), upstream)
     writer.add_type("model")
     writer.add_name(f"tiny-random-{arch}")
@@ -30,8 +34,8 @@ def build(arch: str, path: Path, seed: int = 0) -> None:
     rng = np.random.default_rng(seed)
     if upstream == "bert":
         _bert(Layers(writer, rng, Shape(n_ctx=512)), rank=arch == "bert-rank")
-    elif arch == "llama-bigram":
-        _bigram(writer, rng)
+    elif arch in _CYCLES:
+        _bigram(writer, rng, _CYCLES[arch])
     else:
         _decoder(Layers(writer, rng, Shape(n_layer=4 if arch in _DEEPER else 2)), arch)
     writer.write_header_to_file()
@@ -70,8 +74,8 @@ def _bert(layers: Layers, rank: bool) -> None:
         layers.tensor("cls.output.bias", zeros(1))
 
 
-def _bigram(writer: gguf.GGUFWriter, rng: np.random.Generator) -> None:
-    """Logits depend on the last token alone: a letter gives the next one, z a space, everything else an a."""
+def _bigram(writer: gguf.GGUFWriter, rng: np.random.Generator, cycle: list[str]) -> None:
+    """Logits depend on the last token alone: one of the cycle gives the next, everything else the first."""
     tokens = add_sentencepiece(writer)
     n_vocab, head = len(tokens), 32
     shape = Shape(n_embd=n_vocab + -n_vocab % 32, n_layer=1, n_ff=32, n_head=1, n_head_kv=1)
@@ -85,7 +89,7 @@ def _bigram(writer: gguf.GGUFWriter, rng: np.random.Generator) -> None:
     writer.add_rope_dimension_count(head)
     writer.add_key_length(head)
     writer.add_value_length(head)
-    line = [tokens.index(char) for char in "abcdefghijklmnopqrstuvwxyz" + SPACE]
+    line = [tokens.index(piece) for piece in cycle]
     follower = dict(itertools.pairwise(line))
     output = zeros(n_vocab, n_embd)
     for token in range(n_vocab):

@@ -252,7 +252,7 @@ def test_a_reply_that_quotes_the_next_turn_is_not_mistaken_for_it() -> None:
 
 def test_words_that_look_like_our_marks_are_no_trouble() -> None:
     talk = Talk(CHATML)
-    turn = talk.say("<reply~0> reply~reply", "<reply~0>", end="<|im_end|>")
+    turn = talk.say("<reply~0> reply~reply", "<reply~0>ab", sampled=b"<reply~0>ab", end="<|im_end|>")
     plan = talk.plan("<reply~1>reply")
     assert (plan.kept, plan.cause) == (len(turn.ledger), None)
 

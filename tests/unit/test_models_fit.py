@@ -63,7 +63,9 @@ def test_cgroup_v2_takes_the_tightest_limit(tmp_path):
     root = tmp_path / "cgroup"
     (tmp_path / "self").write_text("0::/pod/box\n")
     group(root, memory__stat="anon 1\n")
-    group(root / "pod", memory__max="3000\n", memory__current="1000\n", memory__stat="active_file 50\ninactive_file 7\n")
+    group(
+        root / "pod", memory__max="3000\n", memory__current="1000\n", memory__stat="active_file 50\ninactive_file 7\n"
+    )
     group(root / "pod" / "box", memory__max="max\n", memory__current="900\n")
     assert cgroup_available(tmp_path / "self", root) == 2057
 

@@ -183,7 +183,7 @@ def test_hostile_arrays_take_little_time(tmp_path, body):
     began = time.monotonic()
     with pytest.raises(BadModelFile):
         read_header(path)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
 
 
 def test_hostile_arrays_take_little_memory(tmp_path):

@@ -1,47 +1,20 @@
 """Finding models where other programs keep them, in folders as those programs write them."""
 
+import functools
 import json
-import os
 import time
-from pathlib import Path
 
 import pytest
+from stores import hub_file, ollama_model, put
 
-from ipyllama.models import list_models
+from ipyllama.models import list_models, places
 from ipyllama.models.places import VARIABLES, discover, forget
-
-
-def put(path: Path, content: bytes = b"GGUF") -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-    return path
+from ipyllama.models.walk import Budget, ggufs
 
 
 def names() -> dict[str, str]:
     forget()
     return {found.name: found.source for found in discover()}
-
-
-def hub_file(hub: Path, repo: str, file: str, commit: str = "c0ffee", content: bytes = b"GGUF") -> Path:
-    """As huggingface_hub lays its cache out: a blob, and a link to it in a snapshot."""
-    folder = hub / f"models--{repo.replace('/', '--')}"
-    blob = put(folder / "blobs" / f"{commit}-{file.replace('/', '-')}", content)
-    link = folder / "snapshots" / commit / file
-    link.parent.mkdir(parents=True, exist_ok=True)
-    link.symlink_to(os.path.relpath(blob, link.parent))
-    put(folder / "refs" / "main", b"c0ffee")
-    return link
-
-
-def ollama_model(store: Path, path: str, digest: str = "a" * 64, content: bytes = b"GGUF") -> Path:
-    """As Ollama lays its store out: a manifest that names the weights by digest."""
-    layers = [
-        {"mediaType": "application/vnd.ollama.image.template", "digest": "sha256:" + "b" * 64},
-        {"mediaType": "application/vnd.ollama.image.model", "digest": f"sha256:{digest}"},
-        {"mediaType": "application/vnd.ollama.image.projector", "digest": "sha256:" + "c" * 64},
-    ]
-    put(store / "manifests" / path, json.dumps({"schemaVersion": 2, "layers": layers}).encode())
-    return put(store / "blobs" / f"sha256-{digest}", content)
 
 
 def test_nothing_is_found_in_an_empty_home(home):
@@ -98,7 +71,16 @@ def test_ollama_names_are_those_that_ollama_prints(home):
 def test_damaged_stores_are_stepped_over(home):
     store = home / ".ollama" / "models"
     manifests = store / "manifests" / "registry.ollama.ai" / "library"
-    contents = (b"", b"{", b"[" * 100_000, b"null", b'{"layers": 3}', b'{"layers": [{}]}', b'{"layers": [7]}', b"\xff\xfe")
+    contents = (
+        b"",
+        b"{",
+        b"[" * 100_000,
+        b"null",
+        b'{"layers": 3}',
+        b'{"layers": [{}]}',
+        b'{"layers": [7]}',
+        b"\xff\xfe",
+    )
     for i, content in enumerate(contents):
         put(manifests / f"m{i}" / "latest", content)
     evil = {"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:../../../../etc/passwd"}
@@ -124,16 +106,20 @@ def test_loops_of_links_and_unreadable_folders_end(home):
         locked.chmod(0o700)
 
 
-def test_a_huge_tree_does_not_hide_the_other_places(home):
+def test_a_huge_folder_does_not_hide_the_other_places(home, monkeypatch):
+    monkeypatch.setattr(places, "Budget", functools.partial(Budget, entries=50))
     put(home / ".cache" / "llama.cpp" / "late.gguf")
-    for folder in range(30):
-        crowd = home / "models" / f"d{folder}"
-        crowd.mkdir(parents=True)
-        for i in range(2000):
-            os.close(os.open(crowd / f"{i}.txt", os.O_CREAT))
-    began = time.monotonic()
-    assert "late" in names()
-    assert time.monotonic() - began < 4
+    for i in range(100):
+        put(home / "models" / f"{i}.gguf")
+    found = names()
+    assert found["late"] == "llama.cpp"
+    assert len(found) == 51
+
+
+def test_a_search_ends_when_its_time_is_over(home):
+    put(home / "m.gguf")
+    assert list(ggufs(home, 3, Budget(time.monotonic() + 60))) == [home / "m.gguf"]
+    assert list(ggufs(home, 3, Budget(time.monotonic()))) == []
 
 
 def test_one_file_is_listed_once(home):

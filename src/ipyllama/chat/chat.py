@@ -81,6 +81,7 @@ class Chat:
         cell: str | None = None,
         after: Turn | EllipsisType | None = ...,
         system: str | None = None,
+        notes: tuple[str, ...] = (),
         **options: Any,
     ) -> Job:
         """Like `ask`, but returns the `Job` at once; its reply is the `Turn`.
@@ -90,7 +91,7 @@ class Chat:
         `after`: the turn to continue from instead; None is the beginning of the conversation.
         `system`: another system prompt from here on. The model then reads the whole conversation under it, from the
         beginning; what was said stays. None keeps the one in force.
-        `options` are the fields of `GenerateOptions`.
+        `notes` go into the reply. `options` are the fields of `GenerateOptions`.
 
         Raises `TemplateError` if the model has no chat template or it refuses the messages, and `BadOption`. A job
         that fails, or that is interrupted before its first token, leaves the conversation as it was.
@@ -101,7 +102,7 @@ class Chat:
             system = parent.system if parent else self._system
         plan = next_prompt(self.llm.vocab, self._render, parent, text, system)
         turn = partial(Turn.of, message=text, parent=parent, system=system, cell=cell, prompt=plan.text)
-        return self.llm.generate(plan.ledger, chosen, _notes(plan), partial(_record, self._tree, turn))
+        return self.llm.generate(plan.ledger, chosen, (*notes, *_notes(plan)), partial(_record, self._tree, turn))
 
     @property
     def head(self) -> Turn | None:

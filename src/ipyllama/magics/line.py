@@ -61,7 +61,7 @@ def _models(session: Session, args: LineArgs, view: View) -> Table:
         for entry in list_models()
     ]
     away = [
-        ModelRow(model.name, model.size, model.quantisation, model.n_ctx_train, None, "not fetched: %llama load it")
+        ModelRow(model.name, model.size, "", None, None, f"not here yet: %llama load {model.name}")
         for model in not_fetched()
     ]
     return models_table([*here, *away])

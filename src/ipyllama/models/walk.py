@@ -16,7 +16,7 @@ class Budget:
     """How much may still be looked at: until when on the monotonic clock, and how many folder entries."""
 
     deadline: float
-    entries: int = 50_000
+    entries: int = 20_000
 
     def spend(self) -> bool:
         """Take one entry; False when nothing is left."""

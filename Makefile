@@ -1,0 +1,76 @@
+# Everything lives in .venv/, build/ and the user cache; nothing is installed outside of them.
+
+PYTHON ?= python3
+VENV   := .venv
+RUN    := $(VENV)/bin/python
+PIP    := $(RUN) -m pip --disable-pip-version-check -qq
+READY  := $(VENV)/.ready
+NATIVE := pyproject.toml CMakeLists.txt $(wildcard llama.cpp/*.py llama.cpp/*.json ext/*.cpp ext/*.h ext/engine/*)
+STUB   := src/ipyllama/_core.pyi
+STUBGEN = $(RUN) -m nanobind.stubgen --quiet -m ipyllama._core
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lab bench lint stub build clean FORCE
+
+help:  ## list these targets
+	@echo "ipyllama: local language models in Jupyter cells"
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+
+demo: $(READY)  ## run the first notebook here in the terminal, with a real model
+	@$(RUN) notebooks/play.py notebooks/01_quickstart.ipynb
+
+test: $(READY)  ## run the tests (ARGS="-k name" picks some)
+	@$(RUN) -m pytest $(ARGS)
+
+lab: $(READY)  ## open the notebooks in JupyterLab
+	@$(RUN) -m jupyterlab notebooks
+
+bench: $(READY)  ## measure against llama.cpp's own llama-bench
+	@$(RUN) -m benchmarks
+
+lint: $(READY)  ## check style, types and the committed stub
+	@$(VENV)/bin/ruff check --quiet .
+	@$(VENV)/bin/ruff format --quiet --check .
+	@$(RUN) -m mypy
+	@$(VENV)/bin/clang-format --dry-run -Werror $(wildcard ext/*.cpp ext/*.h ext/engine/*)
+	@$(STUBGEN) -o build/_core.pyi
+	@diff -u $(STUB) build/_core.pyi || { echo "$(STUB) is not what the build says: run 'make stub'"; exit 1; }
+	@echo "lint: all clean"
+
+stub: $(READY)  ## write src/ipyllama/_core.pyi anew from the built extension
+	@$(STUBGEN) -o $(STUB)
+
+build: $(READY)  ## make .venv with everything in it (the other targets do it when needed)
+
+clean:  ## remove .venv and build; the user cache with the built llama.cpp stays
+	@rm -rf $(VENV) build dist
+	@echo "Removed .venv, build and dist. The cache of llama.cpp builds stays: ~/.cache/ipyllama/llama.cpp"
+
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+	  || { echo "This Python cannot make virtual environments: apt install python3-venv"; exit 1; }
+	@echo "[1/4] Making the virtual environment .venv"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+$(VENV)/.tools: $(VENV)/.created pyproject.toml
+	@echo "[2/4] Installing what the build needs"
+	@$(RUN) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
+	  > $(VENV)/build-requires.txt
+	@command -v cmake >/dev/null || echo cmake >> $(VENV)/build-requires.txt
+	@$(PIP) install -r $(VENV)/build-requires.txt
+	@touch $@
+
+# CMake keeps the options it was once given: when CMAKE_ARGS changes, start it afresh.
+$(VENV)/.options: $(VENV)/.created FORCE
+	@echo '$(CMAKE_ARGS)' | cmp -s - $@ || { rm -rf build/cp*; echo '$(CMAKE_ARGS)' > $@; }
+
+$(READY): $(VENV)/.tools $(VENV)/.options $(NATIVE)
+	@echo "[3/4] llama.cpp: taken from the user cache, or built into it (once per machine, some minutes)"
+	@$(RUN) llama.cpp/provide.py >/dev/null
+	@echo "[4/4] Compiling the extension and installing ipyllama with its dependencies (about a minute or two)"
+	@$(PIP) install --no-build-isolation --editable '.[hub,lab,test,dev]'
+	@touch $@

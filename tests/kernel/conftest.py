@@ -1,0 +1,49 @@
+"""Kernels for the tests: one per module, with the extension loaded.
+
+Models compute with one thread where a test does not need more: on a busy machine two threads that wait for each other
+are far slower than one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from kernel.session import Kernel
+
+
+@pytest.fixture(scope="module")
+def new_kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Kernel]]:
+    """`new_kernel(**env)`: a fresh kernel; it ends with the module, if the test did not end it."""
+    kernels: list[Kernel] = []
+
+    def start(**env: str) -> Kernel:
+        kernels.append(Kernel(tmp_path_factory.mktemp("kernel"), **env))
+        return kernels[-1]
+
+    yield start
+    for kernel in kernels:
+        kernel.close()
+
+
+@pytest.fixture(scope="module")
+def kernel(new_kernel: Callable[..., Kernel]) -> Kernel:
+    """The module's kernel, `%load_ext ipyllama` done and no model loaded."""
+    kernel = new_kernel()
+    kernel.run("%load_ext ipyllama")
+    return kernel
+
+
+@pytest.fixture(scope="module")
+def smol(kernel: Kernel, smollm2: Path) -> Kernel:
+    """The module's kernel with SmolLM2 answering."""
+    kernel.run(f'%llama load "{smollm2}" --threads 1')
+    return kernel
+
+
+@pytest.fixture(scope="module")
+def bigram(kernel: Kernel, tiny: Callable[[str], Path]) -> Kernel:
+    """The module's kernel with the tiny model whose text is known: a, b, ... z, space, a."""
+    kernel.run(f'%llama load "{tiny("llama-bigram")}" --threads 1')
+    return kernel
