@@ -39,11 +39,14 @@ template <typename Class> void bind_close(Class &cls) {
     using T = typename Class::Type;
     cls.def("close", &T::close, release_gil(), "Free what this object holds. Safe to call twice and from any thread.")
         .def_prop_ro("closed", &T::closed, "True after close().")
-        .def("__enter__", [](nb::object self) { return self; })
-        .def("__exit__", [](T &self, nb::args) {
-            nb::gil_scoped_release release;
-            self.close();
-        });
+        .def("__enter__", [](T &self) -> T & { return self; }, nb::rv_policy::none)
+        .def(
+            "__exit__",
+            [](T &self, nb::args) {
+                nb::gil_scoped_release release;
+                self.close();
+            },
+            nb::sig("def __exit__(self, *exception: object) -> None"));
 }
 
 void init_errors(nb::module_ &m);

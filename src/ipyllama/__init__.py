@@ -40,7 +40,20 @@ _HOME: Final = {
     "Reply": "reply",
 }
 
-__all__ = [*_HOME, "load_ipython_extension", "unload_ipython_extension"]
+__all__ = [
+    "LLM",
+    "BuildInfo",
+    "Chat",
+    "GenerateOptions",
+    "Reply",
+    "Turn",
+    "build_info",
+    "list_models",
+    "load",
+    "load_ipython_extension",
+    "loaded",
+    "unload_ipython_extension",
+]
 
 # Import is silent: whoever wants llama.cpp's log adds a handler to this logger.
 logging.getLogger("ipyllama").addHandler(logging.NullHandler())

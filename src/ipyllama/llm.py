@@ -5,47 +5,21 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from ipyllama import _core
-from ipyllama.engine import Engine, Job, Request, native_log
+from ipyllama.engine import Engine, Job, Request
 from ipyllama.engine.engine import Wrap
-from ipyllama.engine.schedule import PIECE
-from ipyllama.errors import BadModelFile, BadOption, NotEnoughMemory
 from ipyllama.ledger import Ledger
-from ipyllama.models import LocalModel, default_n_ctx, fits, resolve
-from ipyllama.models.progress import Progress
-from ipyllama.options import GenerateOptions, did_you_mean
+from ipyllama.loading import LoadOptions, choose, context_options, load_options, load_weights, satisfies
+from ipyllama.models import LocalModel, Progress, resolve
+from ipyllama.options import GenerateOptions
 from ipyllama.reply import Delta, Reply
 from ipyllama.vocab import Vocabulary
 
 if TYPE_CHECKING:
     from ipyllama.chat import Chat, ChatTemplate
-
-RAM_LIMIT: Final = 1 << 30
-"""Bytes of KV that may wait in RAM for a return to an earlier branch, per model."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoadOptions:
-    """How a model is loaded. None leaves the choice to this machine."""
-
-    n_ctx: int | None = None
-    """tokens of context; default: what the model was trained on, up to 8,192, as far as memory allows"""
-    n_threads: int | None = None
-    """CPU threads; default: physical cores that this process may use"""
-    n_gpu_layers: int = -1
-    """layers on the GPU, where there is one; -1 is all"""
-    kv_type: str = "f16"
-    """type of KV cells: f16, q8_0 ..."""
-    flash_attention: bool | None = None
-    """default: llama.cpp decides"""
-    use_mmap: bool = True
-    """map the weights from the file, so that they are shared and load fast"""
-    ram_limit: int = RAM_LIMIT
-    """bytes of KV that may wait in RAM; 0 keeps only the active branch"""
 
 
 def load(name_or_path: str | os.PathLike[str], *, progress: Progress | None = None, **options: Any) -> LLM:
@@ -55,7 +29,7 @@ def load(name_or_path: str | os.PathLike[str], *, progress: Progress | None = No
     called with (done, total, label). Raises `ModelNotFound`, `BadModelFile`, `FetchError`, `NotEnoughMemory` or
     `BadOption`.
     """
-    wanted = _load_options(options)
+    wanted = load_options(options)
     found = resolve(os.fspath(name_or_path), progress=progress)
     return _loaded.get(found, wanted, progress)
 
@@ -69,7 +43,7 @@ class LLM:
         self.vocab = Vocabulary(native)
         self.n_ctx_train = native.n_ctx_train
         self.description = native.description
-        context = _core.Context(native, _context_options(options))
+        context = _core.Context(native, context_options(options))
         self.n_ctx, self.n_threads = context.n_ctx, context.n_threads
         try:
             self._engine = Engine(native, context, ram_limit=options.ram_limit)
@@ -181,9 +155,9 @@ class _Loaded:
         path = Path(found.path).resolve()
         with self._lock:
             for llm in self._llms:
-                if llm.path.resolve() == path and _same(options, llm.options):
+                if llm.path.resolve() == path and satisfies(llm.options, options):
                     return llm
-            chosen = _choose(found, options)
+            chosen = choose(found, options)
             native = self._open_weights(path, chosen, progress)
             try:
                 llm = LLM(found, native, chosen)
@@ -206,7 +180,7 @@ class _Loaded:
     def _open_weights(self, path: Path, options: LoadOptions, progress: Progress | None) -> _core.Model:
         key = (path, options.n_gpu_layers, options.use_mmap)
         if key not in self._weights:
-            self._weights[key] = _load_weights(path, options, progress)
+            self._weights[key] = load_weights(path, options, progress)
         return self._weights[key]
 
     def _close_unused(self, native: _core.Model) -> None:
@@ -221,85 +195,3 @@ _loaded: Final = _Loaded()
 def loaded() -> list[LLM]:
     """Every model that is loaded now, oldest first."""
     return _loaded.all()
-
-
-def _load_options(options: dict[str, Any]) -> LoadOptions:
-    known = [field.name for field in fields(LoadOptions)]
-    for name in options:
-        if name not in known:
-            raise BadOption(f"unknown load option '{name}': {did_you_mean(name, known) or 'known are ' + ', '.join(known)}")
-    return LoadOptions(**options)
-
-
-def _same(wanted: LoadOptions, has: LoadOptions) -> bool:
-    """True if `has`, chosen in full, satisfies what was asked for."""
-    return all(getattr(wanted, f.name) in (None, getattr(has, f.name)) for f in fields(LoadOptions))
-
-
-def _choose(found: LocalModel, options: LoadOptions) -> LoadOptions:
-    """Fill in what was left to this machine; refuse what cannot fit, before anything is allocated."""
-    header = found.header
-    n_ctx = options.n_ctx if options.n_ctx is not None else default_n_ctx(header)
-    if isinstance(n_ctx, bool) or not isinstance(n_ctx, int) or n_ctx < 1:
-        raise BadOption(f"n_ctx must be a whole number of tokens, at least 1: got {n_ctx!r}")
-    fit = fits(header, n_ctx)
-    if not fit:
-        raise NotEnoughMemory(f"{found.name} does not fit: {fit}. Choose a smaller model or n_ctx.")
-    return replace(options, n_ctx=n_ctx, n_threads=options.n_threads or physical_cores())
-
-
-def _context_options(options: LoadOptions) -> _core.ContextOptions:
-    native = _core.ContextOptions()
-    native.n_ctx = options.n_ctx or 0
-    native.n_batch = PIECE
-    native.n_threads = options.n_threads or 1
-    native.type_k = native.type_v = options.kv_type
-    native.flash_attention = -1 if options.flash_attention is None else int(options.flash_attention)
-    return native
-
-
-def _load_weights(path: Path, options: LoadOptions, progress: Progress | None) -> _core.Model:
-    """Load on a thread of its own, so that Ctrl-C cancels and progress can be shown."""
-    watch = _core.LoadProgress()
-    result: list[_core.Model | BaseException] = []
-
-    def work() -> None:
-        try:
-            result.append(
-                _core.Model.load(
-                    str(path), n_gpu_layers=options.n_gpu_layers, use_mmap=options.use_mmap, progress=watch
-                )
-            )
-        except BaseException as error:
-            result.append(error)
-
-    thread = threading.Thread(target=work, name="ipyllama-load", daemon=True)
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(0.05)
-            if progress is not None:
-                progress(int(watch.fraction * path.stat().st_size), path.stat().st_size, f"loading {path.name}")
-    except BaseException:
-        watch.cancel()
-        thread.join()
-        raise
-    finally:
-        native_log.forward()
-    if isinstance(result[0], BaseException):
-        raise result[0]
-    if not result[0].has_decoder:
-        result[0].close()
-        raise BadModelFile(f"{path.name} encodes text and cannot generate: load a chat or completion model")
-    return result[0]
-
-
-def physical_cores() -> int:
-    """Physical cores that this process may use; hyper-threads do not speed llama.cpp up."""
-    import psutil
-
-    try:
-        allowed = len(os.sched_getaffinity(0))
-    except AttributeError:  # macOS, Windows
-        allowed = os.cpu_count() or 1
-    return max(1, min(psutil.cpu_count(logical=False) or allowed, allowed))

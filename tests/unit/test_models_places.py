@@ -83,8 +83,10 @@ def test_damaged_stores_are_stepped_over(home):
     )
     for i, content in enumerate(contents):
         put(manifests / f"m{i}" / "latest", content)
-    evil = {"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:../../../../etc/passwd"}
+    evil = {"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:/../../outside"}
     put(manifests / "evil" / "latest", json.dumps({"layers": [evil]}).encode())
+    put(store / "blobs" / "sha256-" / "x")
+    put(store / "outside")
     put(store / "manifests" / "stray", b"{}")
     ollama_model(store, "registry.ollama.ai/library/gone/latest", "d" * 64).unlink()
     ollama_model(store, "registry.ollama.ai/library/good/latest", "e" * 64)
@@ -102,6 +104,8 @@ def test_loops_of_links_and_unreadable_folders_end(home):
     locked.chmod(0)
     try:
         assert set(names()) - {"b"} == {"a"}  # root may read everything
+        seen = list(ggufs(home / "models", 9, Budget(time.monotonic() + 60)))
+        assert [path.name for path in seen].count("a.gguf") == 1
     finally:
         locked.chmod(0o700)
 

@@ -7,6 +7,7 @@ unchanged, its sampled tokens stand; the rest is tokenised. Templates that only 
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -118,7 +119,8 @@ def _spoken(vocab: Vocabulary, sampled: Sequence[int], text: str) -> tuple[int, 
     """
     said = sampled[:-1] if sampled and vocab.is_eog(sampled[-1]) else sampled
     pieces = [vocab.piece(token) for token in said]
-    if b"".join(pieces).decode("utf-8", "replace").strip() == text.strip():
+    shown, _ = codecs.utf_8_decode(b"".join(pieces), "replace", False)  # a character that was only begun is not shown
+    if shown.strip() == text.strip():
         return len(said), ""
     data = text.strip().encode()
     at = safe = count = 0

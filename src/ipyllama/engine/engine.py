@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ipyllama import _core
 from ipyllama.engine import native_log
-from ipyllama.engine.generate import Generation, Request
+from ipyllama.engine.generate import Generation, Request, unbegun_reply
 from ipyllama.engine.job import Job
 from ipyllama.engine.live import Live
 from ipyllama.errors import ClosedError, LlamaError
@@ -26,7 +26,7 @@ Wrap = Callable[[Reply, Ledger], Reply]
 """Turns the finished reply and its ledger into what the caller keeps; runs on the worker, before `Finished`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Work:
     job: Job
     request: Request
@@ -44,7 +44,7 @@ class Engine:
         self._live = Live(_core.Sequence(context), can_trim=can_trim, ram_limit=ram_limit)
         self._work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # guards the three below
-        self._waiting: list[Job] = []
+        self._waiting: list[_Work] = []
         self._running: Job | None = None
         self._closed = False
         self._thread = threading.Thread(target=self._serve, name="ipyllama-engine", daemon=True)
@@ -54,14 +54,15 @@ class Engine:
     def submit(self, request: Request, wrap: Wrap = lambda reply, ledger: reply) -> Job:
         """Queue a generation. Raises `ClosedError` after `close()`."""
         job = Job(self._cancel)
+        work = _Work(job, request, wrap)
         with self._lock:
             if self._closed:
                 raise ClosedError("this model was unloaded: load it again")
             ahead = len(self._waiting) + (self._running is not None)
             if ahead:
                 job.emit(Queued(ahead))
-            self._waiting.append(job)
-            self._work.put(_Work(job, request, wrap))
+            self._waiting.append(work)
+            self._work.put(work)
         return job
 
     @property
@@ -88,7 +89,7 @@ class Engine:
         """End every job, stop the worker, free the context. Safe to call twice."""
         with self._lock:
             already, self._closed = self._closed, True
-            jobs = [*self._waiting, *([self._running] if self._running else [])]
+            jobs = [*(work.job for work in self._waiting), *([self._running] if self._running else [])]
         if already:
             return
         for job in jobs:
@@ -102,33 +103,45 @@ class Engine:
         with self._lock:
             if job is self._running:
                 self._context.abort()
+            waiting = next((work for work in self._waiting if work.job is job), None)
+            if waiting is not None:
+                self._waiting.remove(waiting)
+                self._announce()
+        if waiting is not None:  # nobody has to wait for the jobs ahead of it
+            job.finish(waiting.wrap(unbegun_reply(waiting.request, job), waiting.request.prompt))
 
     def _serve(self) -> None:
         while (work := self._work.get()) is not None:
-            with self._lock:
-                self._waiting.remove(work.job)
-                self._running = work.job
-                self._context.clear_abort()
-                if work.job.cancelled:  # cancelled while it waited: the first step ends at once
-                    self._context.abort()
-                self._announce()
-            try:
-                self._run(work)
-            finally:
-                with self._lock:
-                    self._running = None
+            if self._take(work):
+                try:
+                    self._run(work)
+                finally:
+                    with self._lock:
+                        self._running = None
             del work  # a finished reply is the caller's to keep, not ours
 
+    def _take(self, work: _Work) -> bool:
+        """Make a job the running one; False if it was cancelled while it waited."""
+        with self._lock:
+            if work not in self._waiting:
+                return False
+            self._waiting.remove(work)
+            self._running = work.job
+            self._context.clear_abort()
+            self._announce()
+            return True
+
     def _announce(self) -> None:
-        for place, job in enumerate(self._waiting, start=1):
-            job.emit(Queued(place))
+        ahead = int(self._running is not None)
+        for place, work in enumerate(self._waiting, start=ahead):
+            work.job.emit(Queued(place))
 
     def _run(self, work: _Work) -> None:
         try:
             generation = Generation(work.job, self._model, self._live, self._context.n_ctx, work.request)
             reply, ledger = generation.run()
             work.job.finish(work.wrap(reply, ledger))
-        except Exception as error:  # whatever it is belongs to the caller; the worker lives on
+        except Exception as error:  # noqa: BLE001 - whatever it is belongs to the caller; the worker lives on
             if not isinstance(error, LlamaError):
                 self._live.clear()  # of unknown cause: do not build on what is in the context
             work.job.fail(error)

@@ -30,6 +30,18 @@ class Request:
     notes: tuple[str, ...] = ()
 
 
+def unbegun_reply(request: Request, job: Job) -> Reply:
+    """The reply of a job that was cancelled while it waited."""
+    return Reply(
+        text="",
+        finish_reason="interrupted",
+        timings=Timings(queued=time.monotonic() - job.submitted),
+        model=request.model_name,
+        seed=int(request.options.seed),
+        notes=request.notes,
+    )
+
+
 class Generation:
     """The state of one run. `run()` gives the reply and the ledger with what was sampled."""
 

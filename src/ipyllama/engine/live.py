@@ -92,7 +92,9 @@ class Live:
         self.sequence.clear()
         self._tokens, self._ends = (), []
 
-    def _usable(self, has: Sequence[int], has_ends: Sequence[int], want: Sequence[int], want_ends: Sequence[int]) -> int:
+    def _usable(
+        self, has: Sequence[int], has_ends: Sequence[int], want: Sequence[int], want_ends: Sequence[int]
+    ) -> int:
         shared = shared_end(has, has_ends, want, want_ends)
         return shared if self._can_trim or shared == len(has) else 0
 

@@ -25,8 +25,8 @@ class TextAssembler:
         return self._give(self._decoder.decode(piece), final=False)
 
     def flush(self) -> str:
-        """What was held back, at the end of generation; an incomplete character becomes U+FFFD."""
-        return self._give(self._decoder.decode(b"", final=True), final=True)
+        """What was held back, at the end of generation; a character that was only begun is left out."""
+        return self._give("", final=True)
 
     def _give(self, new: str, *, final: bool) -> str:
         if self.stopped:

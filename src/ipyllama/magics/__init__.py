@@ -22,18 +22,18 @@ class LlamaMagics(Magics):
     """`%llama` and `%%llama` of one shell."""
 
     def __init__(self, shell: InteractiveShell) -> None:
-        super().__init__(shell)  # type: ignore[no-untyped-call]
+        super().__init__(shell)
         self.session, self.defaults = Session(), Llama(parent=shell)
         self.matcher = make_matcher(_model_names, lambda: self.session.chat_names)
 
     @no_var_expand
-    @line_magic("llama")
+    @line_magic("llama")  # type: ignore[arg-type]
     @llama_subcommands
     def line(self, line: str) -> None:
         run_line(self.shell, self.session, line)
 
     @no_var_expand
-    @cell_magic("llama")
+    @cell_magic("llama")  # type: ignore[arg-type]
     @llama_arguments
     def cell(self, line: str, cell: str) -> None:
         run_cell(self.shell, self.session, self.defaults, line, cell)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ipyllama.display import ReplyStream, View, make_view
+from ipyllama.display import ReplyStream, make_view
 from ipyllama.errors import BadOption, Interrupted
 from ipyllama.magics.body import insert_variables
-from ipyllama.magics.options import CellArgs, cell_help, parse_cell_line
+from ipyllama.magics.options import cell_help, parse_cell_line
 
 if TYPE_CHECKING:
-    from ipyllama.engine import Job
     from ipyllama.magics.config import Llama
     from ipyllama.magics.session import Session
     from ipyllama.reply import Reply
@@ -20,13 +19,21 @@ def run_cell(shell: Any, session: Session, config: Llama, line: str, body: str) 
     """Answer one cell. What goes wrong raises a `LlamaError`; Stop raises `Interrupted` with the partial reply."""
     args = parse_cell_line(line)
     if args.help:
-        print(cell_help())
+        print(cell_help())  # noqa: T201 - help is the output of this cell
         return
     if not body.strip():
         raise BadOption("the cell is empty: write a prompt below the first line (%%llama? shows examples)")
     text, notes = insert_variables(body, shell.user_ns)
     view = make_view(shell, quiet=args.quiet)
-    job = _start(session, config, args, text, notes, view=view, cell=_cell_id(shell))
+    llm = session.find_or_load(args.model, view) if args.model else session.current
+    options = config.sampling() | dict(args.overrides) | {"notes": notes}
+    if args.raw:
+        job = llm.start(text.removesuffix("\n"), **options)
+    else:
+        chat = session.chat(llm, args.chat, args.system or config.system)
+        if args.reset:
+            chat.reset()
+        job = chat.start(text.strip(), cell=_cell_id(shell), system=args.system, **options)
     stream = ReplyStream(view, stream=args.stream and config.stream)
     try:
         _store(shell, args.out, job.run(stream.feed))
@@ -36,19 +43,6 @@ def run_cell(shell: Any, session: Session, config: Llama, line: str, body: str) 
     except BaseException:
         stream.flush()
         raise
-
-
-def _start(
-    session: Session, config: Llama, args: CellArgs, text: str, notes: tuple[str, ...], *, view: View, cell: str | None
-) -> Job:
-    llm = session.find_or_load(args.model, view) if args.model else session.current
-    options = config.sampling() | dict(args.overrides)
-    if args.raw:
-        return llm.start(text.removesuffix("\n"), notes=notes, **options)
-    chat = session.chat(llm, args.chat, args.system or config.system)
-    if args.reset:
-        chat.reset()
-    return chat.start(text.strip(), cell=cell, system=args.system, notes=notes, **options)
 
 
 def _store(shell: Any, name: str | None, reply: Reply | None) -> None:

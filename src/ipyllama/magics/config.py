@@ -24,7 +24,7 @@ class Llama(Configurable):
     repeat_penalty = Float(_DEFAULT.repeat_penalty, help="discourage recent tokens; 1 is off").tag(config=True)
     seed = Union([Int(), Unicode()], default_value=_DEFAULT.seed, help="a number, or 'random'").tag(config=True)
     stop = List(Unicode(), help="texts before which an answer ends").tag(config=True)
-    system = Unicode("", help="system prompt of new conversations; '' leaves it to the model's template").tag(config=True)
+    system = Unicode("", help="system prompt of new conversations; '' leaves it to the template").tag(config=True)
     stream = Bool(True, help="show answers while they are written").tag(config=True)
 
     @validate(*option_names())

@@ -19,7 +19,7 @@ def run_line(shell: Any, session: Session, line: str) -> None:
     """Run one `%llama` line. Raises a `LlamaError` for what cannot be done."""
     args = parse_line(line)
     if args.help or args.command == "help":
-        print(line_help(args.command if args.help else None))
+        print(line_help(args.command if args.help else None))  # noqa: T201 - help is the output
         return
     shown = _COMMANDS[args.command](session, args, make_view(shell))
     if shown is not None:

@@ -1,0 +1,124 @@
+"""How a model is loaded: what to ask of llama.cpp, and the load itself."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+from ipyllama import _core
+from ipyllama.engine import native_log
+from ipyllama.engine.schedule import PIECE
+from ipyllama.errors import BadModelFile, BadOption, NotEnoughMemory
+from ipyllama.models import LocalModel, Progress, default_n_ctx, fits
+from ipyllama.options import did_you_mean
+
+RAM_LIMIT: Final = 1 << 30
+"""Bytes of KV that may wait in RAM for a return to an earlier branch, per model."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """How a model is loaded. None leaves the choice to this machine."""
+
+    n_ctx: int | None = None
+    """tokens of context; default: what the model was trained on, up to 8,192, as far as memory allows"""
+    n_threads: int | None = None
+    """CPU threads; default: physical cores that this process may use"""
+    n_gpu_layers: int = -1
+    """layers on the GPU, where there is one; -1 is all"""
+    kv_type: str = "f16"
+    """type of KV cells: f16, q8_0 ..."""
+    flash_attention: bool | None = None
+    """default: llama.cpp decides"""
+    use_mmap: bool = True
+    """map the weights from the file, so that they are shared and load fast"""
+    ram_limit: int = RAM_LIMIT
+    """bytes of KV that may wait in RAM; 0 keeps only the active branch"""
+
+
+def load_options(options: dict[str, Any]) -> LoadOptions:
+    """`LoadOptions` by keyword. Raises `BadOption` for an unknown name."""
+    known = [field.name for field in fields(LoadOptions)]
+    for name in options:
+        if name not in known:
+            hint = did_you_mean(name, known) or f"known are {', '.join(known)}"
+            raise BadOption(f"unknown load option '{name}': {hint}")
+    return LoadOptions(**options)
+
+
+def satisfies(has: LoadOptions, wanted: LoadOptions) -> bool:
+    """True if `has`, chosen in full, is what was asked for."""
+    return all(getattr(wanted, f.name) in (None, getattr(has, f.name)) for f in fields(LoadOptions))
+
+
+def choose(found: LocalModel, options: LoadOptions) -> LoadOptions:
+    """Fill in what was left to this machine; refuse what cannot fit, before anything is allocated."""
+    header = found.header
+    n_ctx = options.n_ctx if options.n_ctx is not None else default_n_ctx(header)
+    if isinstance(n_ctx, bool) or not isinstance(n_ctx, int) or n_ctx < 1:
+        raise BadOption(f"n_ctx must be a whole number of tokens, at least 1: got {n_ctx!r}")
+    fit = fits(header, n_ctx)
+    if not fit:
+        raise NotEnoughMemory(f"{found.name} does not fit: {fit}. Choose a smaller model or n_ctx.")
+    return replace(options, n_ctx=n_ctx, n_threads=options.n_threads or physical_cores())
+
+
+def context_options(options: LoadOptions) -> _core.ContextOptions:
+    """The native form; steps are one piece of the evaluation schedule long."""
+    native = _core.ContextOptions()
+    native.n_ctx = options.n_ctx or 0
+    native.n_batch = PIECE
+    native.n_threads = options.n_threads or 1
+    native.type_k = native.type_v = options.kv_type
+    native.flash_attention = -1 if options.flash_attention is None else int(options.flash_attention)
+    return native
+
+
+def load_weights(path: Path, options: LoadOptions, progress: Progress | None) -> _core.Model:
+    """Load on a thread of its own, so that Ctrl-C cancels and progress can be shown."""
+    watch = _core.LoadProgress()
+    result: list[_core.Model | BaseException] = []
+
+    def work() -> None:
+        try:
+            result.append(
+                _core.Model.load(
+                    str(path), n_gpu_layers=options.n_gpu_layers, use_mmap=options.use_mmap, progress=watch
+                )
+            )
+        except BaseException as error:  # noqa: BLE001 - it is raised in the thread that waits
+            result.append(error)
+
+    thread = threading.Thread(target=work, name="ipyllama-load", daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(0.05)
+            if progress is not None:
+                progress(int(watch.fraction * path.stat().st_size), path.stat().st_size, f"loading {path.name}")
+    except BaseException:
+        watch.cancel()
+        thread.join()
+        raise
+    finally:
+        native_log.forward()
+    if isinstance(result[0], BaseException):
+        raise result[0]
+    if not result[0].has_decoder:
+        result[0].close()
+        raise BadModelFile(f"{path.name} encodes text and cannot generate: load a chat or completion model")
+    return result[0]
+
+
+def physical_cores() -> int:
+    """Physical cores that this process may use; hyper-threads do not speed llama.cpp up."""
+    import psutil
+
+    try:
+        allowed = len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS, Windows
+        allowed = os.cpu_count() or 1
+    return max(1, min(psutil.cpu_count(logical=False) or allowed, allowed))
