@@ -60,7 +60,7 @@ $(VENV)/.tools: $(VENV)/.created pyproject.toml
 	@echo "[2/4] Installing what the build needs"
 	@$(RUN) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
 	  > $(VENV)/build-requires.txt
-	@command -v cmake >/dev/null || echo cmake >> $(VENV)/build-requires.txt
+	@for tool in cmake ninja; do command -v $$tool >/dev/null || echo $$tool >> $(VENV)/build-requires.txt; done
 	@$(PIP) install -r $(VENV)/build-requires.txt
 	@touch $@
 

@@ -23,10 +23,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tool", metavar="NAME", help="build this upstream program and print its path")
     parser.add_argument("--build-type", default="Release", help="CMake's build type (default: %(default)s)")
+    parser.add_argument("--errors-to-stdout", action="store_true", help="for CMake, which shows the message itself")
     parser.add_argument("--key", action="store_true", help="only print the key of the build, and build nothing")
     arguments, definitions = parser.parse_known_args()
     # Under CMake both are there: CMAKE_ARGS, and the same options as CMake understood them. The latter win.
     definitions = shlex.split(os.environ.get("CMAKE_ARGS", "")) + definitions
+    errors = sys.stdout if arguments.errors_to_stdout else sys.stderr
     try:
         recipe = make_recipe(find_source(), definitions, arguments.build_type)
         if arguments.key:
@@ -34,10 +36,10 @@ def main() -> int:
         else:
             result = str(build_tool(recipe, arguments.tool) if arguments.tool else build(recipe))
     except ProvideError as error:
-        sys.stderr.write(f"error: llama.cpp: {error}\n")
+        errors.write(f"error: llama.cpp: {error}\n")
         return 1
     except KeyboardInterrupt:
-        sys.stderr.write("error: llama.cpp: interrupted; the next build goes on from here.\n")
+        errors.write("error: llama.cpp: interrupted; the next build goes on from here.\n")
         return 130
     sys.stdout.write(f"{result}\n")
     return 0

@@ -218,7 +218,7 @@ def run(recipe: Recipe, command: list[str], step: str) -> None:
     """Run one step into the log, and say every tenth of its progress."""
     environment = os.environ | {"GIT_CEILING_DIRECTORIES": str(recipe.home)}
     tenth = 0
-    with recipe.log.open("w" if step == "configure" else "a", encoding="utf-8") as log:
+    with recipe.log.open("w" if step == "configure" else "a", encoding="utf-8", buffering=1) as log:
         log.write(f"$ {shlex.join(command)}\n")
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment

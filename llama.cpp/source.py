@@ -111,7 +111,7 @@ def files_of(root: Path) -> Iterator[str]:
 
 def wanted(name: str) -> bool:
     path = PurePosixPath(name)
-    hidden = any(part.startswith(".") for part in path.parts)
+    hidden = any(part.startswith(".") for part in path.parts)  # ".." among them
     return path.parts[0] in KEEP and not hidden and not any(path.is_relative_to(skip) for skip in SKIP)
 
 
@@ -167,7 +167,7 @@ def unpack(archive: Path, inside: str, target: Path) -> None:
     with tarfile.open(archive, "r:gz") as tar:
         for member in tar:
             _, _, name = member.name.partition(f"/{inside}/")
-            if not (member.isfile() and name and wanted(name)) or ".." in PurePosixPath(name).parts:
+            if not (member.isfile() and name and wanted(name)):
                 continue
             content = tar.extractfile(member)
             assert content is not None  # true of every regular file
