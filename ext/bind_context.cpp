@@ -40,7 +40,7 @@ void init_context(nb::module_ &m) {
         .def(nb::init<std::shared_ptr<Context>, llama_seq_id>(), "context"_a, "id"_a = 0, release_gil())
         .def("decode", &Sequence::decode, "tokens"_a, release_gil(),
              "One step: evaluate up to n_batch tokens after the ledger. Raises Aborted if the abort flag is set; the "
-             "ledger then holds what was evaluated.")
+             "ledger then holds what is in memory, which on recurrent and hybrid models may be nothing.")
         .def("trim", &Sequence::trim, "n"_a, release_gil(),
              "Keep the first n tokens. Raises CannotTrim where the architecture refuses; look at len() afterwards.")
         .def("clear", &Sequence::clear, release_gil(), "Forget everything.")
@@ -60,7 +60,9 @@ void init_context(nb::module_ &m) {
                 return to_array(std::move(values));
             },
             "Logits after the last token evaluated: float32, shape (n_vocab,). The array owns its data.")
-        .def("snapshot", &Sequence::snapshot, release_gil(), "Copy the KV and the ledger out.")
+        .def("snapshot", &Sequence::snapshot, release_gil(),
+             "Copy the KV and the ledger out. Of a windowed model's layers only the window is copied: what is longer "
+             "comes back equal within rounding, and cannot be trimmed.")
         .def("restore", &Sequence::restore, "snapshot"_a, release_gil(),
              "Replace what the sequence holds. Raises BadState, and is then empty, if the snapshot does not fit.");
 }

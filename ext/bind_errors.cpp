@@ -26,12 +26,22 @@ const char *class_name(ipyllama::ErrorKind kind) {
     return "LlamaError";
 }
 
+void raise(const char *name, const std::string &message) {
+    const nb::object cls = nb::module_::import_("ipyllama.errors").attr(name);
+    PyErr_SetObject(cls.ptr(), cls(to_text(message)).ptr());
+}
+
 void translate(const std::exception_ptr &pointer, void * /*payload*/) {
     try {
         std::rethrow_exception(pointer);
     } catch (const ipyllama::Error &error) {
-        const nb::object cls = nb::module_::import_("ipyllama.errors").attr(class_name(error.kind()));
-        PyErr_SetObject(cls.ptr(), cls(to_text(error.what())).ptr());
+        raise(class_name(error.kind()), error.what());
+    } catch (const nb::builtin_exception &) {
+        throw; // nanobind's own
+    } catch (const std::logic_error &error) { // upstream's, out of its C API
+        raise("LlamaError", std::string("llama.cpp failed: ") + error.what());
+    } catch (const std::runtime_error &error) {
+        raise("LlamaError", std::string("llama.cpp failed: ") + error.what());
     }
 }
 

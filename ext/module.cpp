@@ -2,6 +2,10 @@
 #include "build_info.h"
 
 NB_MODULE(_core, m) {
+#ifdef NDEBUG
+    // What a traceback or a notebook's variable still holds when the interpreter ends is no leak of ours.
+    nb::set_leak_warnings(false);
+#endif
     m.doc() = "llama.cpp for ipyllama: thin bindings over ext/engine.";
     m.attr("__version__") = IPYLLAMA_VERSION;
     init_errors(m);

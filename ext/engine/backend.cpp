@@ -5,12 +5,14 @@
 #include "ggml-backend.h"
 #include "llama.h"
 
+#include "checks.h"
 #include "log.h"
 
 namespace ipyllama {
 
 Backend::Backend() {
     log::install();
+    ChecksThrow::install();
     llama_backend_init();
 }
 

@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "checks.h"
 #include "log.h"
 
 namespace ipyllama {
@@ -52,11 +53,16 @@ ContextHandle::ContextHandle(std::shared_ptr<ModelHandle> model_, const ContextO
     : model(std::move(model_)), context(nullptr), sequence_taken(options.n_seq_max, false) {
     const auto params = to_params(options, abort);
     const auto mark = log::next_number();
+    const ChecksThrow checks; // upstream catches what they throw
     context = llama_init_from_model(model->model, params);
     if (context == nullptr) {
+        const std::string why = log::errors_since(mark);
+        if (!why.empty() && why.find("alloc") == std::string::npos) { // options that do not suit this model
+            throw Error(ErrorKind::bad_argument, "llama.cpp cannot make this context: " + why);
+        }
         throw Error(ErrorKind::not_enough_memory,
-                    "llama.cpp cannot make a context of " + std::to_string(options.n_ctx) + " tokens (" +
-                        log::errors_since(mark) + "). Ask for a smaller n_ctx.");
+                    "llama.cpp cannot make a context of " + std::to_string(options.n_ctx) + " tokens (" + why +
+                        "). Ask for a smaller n_ctx.");
     }
 }
 

@@ -2,10 +2,17 @@
 
 #include <climits>
 
+#include "checks.h"
+#include "deep_stack.h"
 #include "log.h"
 
 namespace ipyllama {
 namespace {
+
+// std::regex, which cuts text into words for some vocabularies, recurses once per character of a run of one kind
+// (measured: 400 bytes each). Above this size a text gets a stack that is deep enough for one long run.
+constexpr std::size_t deep_text = 4096;
+constexpr std::size_t stack_per_byte = 1024;
 
 bool on_progress(float fraction, void *user_data) {
     auto *progress = static_cast<LoadProgress *>(user_data);
@@ -55,6 +62,7 @@ void ModelHandle::check_token(llama_token token) const {
 
 std::shared_ptr<Model> Model::load(const std::string &path, const ModelOptions &options,
                                    const std::shared_ptr<LoadProgress> &progress) {
+    require(path.find('\0') == std::string::npos, "the path holds a NUL character");
     auto backend = Backend::shared();
     const auto mark = log::next_number();
     auto params = llama_model_default_params();
@@ -64,6 +72,7 @@ std::shared_ptr<Model> Model::load(const std::string &path, const ModelOptions &
     params.check_tensors = options.check_tensors;
     params.progress_callback = on_progress;
     params.progress_callback_user_data = progress.get();
+    const ChecksThrow checks; // upstream's loader catches what they throw
     llama_model *model = llama_model_load_from_file(path.c_str(), params);
     if (model == nullptr && progress->cancelled) {
         throw Error(ErrorKind::aborted, "loading was cancelled");
@@ -80,15 +89,21 @@ std::vector<llama_token> Model::tokenize(const std::string &text, bool add_speci
     require(text.size() < INT_MAX / 2, "the text is too long to tokenise in one call");
     const auto n_text = static_cast<int>(text.size());
     std::vector<llama_token> tokens(text.size() + 8);
+    int n = 0;
     auto call = [&] {
-        return llama_tokenize(handle->vocab(), text.data(), n_text, tokens.data(), static_cast<int>(tokens.size()),
-                              add_special, parse_special);
+        const ChecksThrow checks;
+        n = llama_tokenize(handle->vocab(), text.data(), n_text, tokens.data(), static_cast<int>(tokens.size()),
+                           add_special, parse_special);
+        if (n < 0) {
+            require(n != INT_MIN, "the text is too long to tokenise in one call");
+            tokens.resize(static_cast<std::size_t>(-n));
+            n = llama_tokenize(handle->vocab(), text.data(), n_text, tokens.data(), -n, add_special, parse_special);
+        }
     };
-    int n = call();
-    if (n < 0) {
-        require(n != INT_MIN, "the text is too long to tokenise in one call");
-        tokens.resize(static_cast<std::size_t>(-n));
-        n = call();
+    if (text.size() > deep_text) {
+        with_stack(deep_text * stack_per_byte + text.size() * stack_per_byte, call);
+    } else {
+        call();
     }
     tokens.resize(static_cast<std::size_t>(n < 0 ? 0 : n));
     return tokens;

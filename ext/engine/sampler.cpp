@@ -1,16 +1,20 @@
 #include "sampler.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace ipyllama {
 namespace {
+
+// Below this the draw is certain, and dividing by the temperature would soon leave the range of a float.
+constexpr float cold = 1e-9F;
 
 void check(const SamplerOptions &options) {
     require(std::isfinite(options.temperature) && options.temperature >= 0, "temperature must be 0 or more");
     require(options.top_k >= 0, "top_k must be 0 or more");
     require(options.top_p >= 0 && options.top_p <= 1, "top_p must be 0 to 1");
     require(options.min_p >= 0 && options.min_p <= 1, "min_p must be 0 to 1");
-    require(std::isfinite(options.repeat_penalty) && options.repeat_penalty > 0, "repeat_penalty must be above 0");
+    require(options.repeat_penalty >= 0.01F && options.repeat_penalty <= 100, "repeat_penalty must be 0.01 to 100");
     require(options.repeat_last_n >= 0 && options.repeat_last_n <= 1 << 20, "repeat_last_n must be 0 to 1048576");
 }
 
@@ -28,7 +32,7 @@ std::shared_ptr<Sampler::Handle> Sampler::make(const Model &model, const Sampler
     if (options.repeat_penalty != 1.0F && options.repeat_last_n > 0) {
         add(llama_sampler_init_penalties(n_vocab, options.repeat_last_n, options.repeat_penalty, 0.0F, 0.0F));
     }
-    if (options.temperature == 0.0F) {
+    if (options.temperature < cold) {
         add(llama_sampler_init_greedy());
         return handle;
     }
@@ -58,6 +62,10 @@ llama_token Sampler::sample(const Sequence &sequence) {
             candidates[static_cast<std::size_t>(i)] = {i, logits[i], 0.0F};
         }
     });
+    // Sorting by what cannot be compared is undefined.
+    if (std::any_of(candidates.begin(), candidates.end(), [](const auto &c) { return !(c.logit < INFINITY); })) {
+        throw Error(ErrorKind::decode, "no token can be chosen: the logits are not numbers");
+    }
     llama_token_data_array choice = {candidates.data(), candidates.size(), -1, false};
     llama_sampler_apply(handle->chain.get(), &choice);
     if (choice.selected < 0 || static_cast<std::size_t>(choice.selected) >= choice.size) {

@@ -47,16 +47,26 @@ void Sequence::decode(const std::vector<llama_token> &tokens) {
         ledger_.insert(ledger_.end(), tokens.begin(), tokens.end());
         return;
     }
-    // Whatever micro-batches did finish stay in memory: pos_max tells.
-    const auto kept = static_cast<std::size_t>(llama_memory_seq_pos_max(handle->memory(), id_) + 1);
-    if (kept > ledger_.size()) {
-        ledger_.insert(ledger_.end(), tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(kept - ledger_.size()));
-    }
+    reconcile_locked(*handle, tokens);
     if (status == 2) {
         throw Error(ErrorKind::aborted, "the step was aborted");
     }
     throw Error(ErrorKind::decode, status == 1 ? "no room in KV memory for this batch: ask for a larger n_ctx"
                                                : "llama.cpp could not evaluate the batch: " + log::errors_since(mark));
+}
+
+// After a step that failed. Whatever micro-batches did finish stay in memory: pos_max tells. Not so for recurrent
+// state, which moved on with the one that did not finish and has no way back.
+void Sequence::reconcile_locked(ContextHandle &handle, const std::vector<llama_token> &tokens) {
+    const auto kept = static_cast<std::size_t>(llama_memory_seq_pos_max(handle.memory(), id_) + 1);
+    const auto *model = handle.model->model;
+    const bool lost = kept > ledger_.size() && (llama_model_is_recurrent(model) || llama_model_is_hybrid(model));
+    if (lost || kept < ledger_.size() || kept > ledger_.size() + tokens.size()) {
+        clear_locked(handle);
+        return;
+    }
+    const auto n_new = static_cast<std::ptrdiff_t>(kept - ledger_.size());
+    ledger_.insert(ledger_.end(), tokens.begin(), tokens.begin() + n_new);
 }
 
 void Sequence::trim(std::size_t n) {
@@ -76,7 +86,7 @@ void Sequence::trim(std::size_t n) {
     if (!llama_memory_seq_rm(memory, id_, p, -1)) {
         throw Error(ErrorKind::cannot_trim, "this architecture cannot drop the end of a sequence");
     }
-    handle->logits_of = -1;
+    forget_logits(*handle);
     // A windowed model may answer yes and lose cells inside the window: its own positions tell.
     if (llama_memory_seq_pos_max(memory, id_) != p - 1 || llama_memory_seq_pos_min(memory, id_) != 0) {
         clear_locked(*handle);
@@ -94,7 +104,13 @@ void Sequence::clear() {
 void Sequence::clear_locked(ContextHandle &handle) {
     llama_memory_seq_rm(handle.memory(), id_, -1, -1); // a whole sequence is never refused
     ledger_.clear();
-    handle.logits_of = -1;
+    forget_logits(handle);
+}
+
+void Sequence::forget_logits(ContextHandle &handle) const {
+    if (handle.logits_of == id_) {
+        handle.logits_of = -1;
+    }
 }
 
 std::vector<llama_token> Sequence::tokens() const {

@@ -10,7 +10,8 @@
 namespace ipyllama {
 
 // The KV of a whole sequence, copied out. Only a Sequence makes one, so its bytes are always well formed; it
-// fits the context that it came from.
+// fits the context that it came from. Of windowed layers upstream copies the window only: a sequence longer than
+// that comes back with its cells in other places, equal within rounding, and cannot be trimmed.
 class Snapshot {
   public:
     Snapshot(std::weak_ptr<ContextHandle> origin, std::vector<llama_token> tokens, std::vector<std::uint8_t> data)
@@ -35,7 +36,7 @@ class Sequence {
     Sequence &operator=(const Sequence &) = delete;
 
     // One step: evaluates up to n_batch tokens after the ledger. Throws aborted if the abort flag was set; the
-    // ledger then holds what did get evaluated.
+    // ledger then holds what did get evaluated: nothing at all where recurrent state was spoilt on the way.
     void decode(const std::vector<llama_token> &tokens);
     // Keeps the first n tokens. Throws cannot_trim where the architecture refuses: the sequence is then as it
     // was, or empty where upstream removed cells that it should have kept.
@@ -64,6 +65,8 @@ class Sequence {
   private:
     float *last_logits(const ContextHandle &handle) const;
     void clear_locked(ContextHandle &handle);
+    void forget_logits(ContextHandle &handle) const;
+    void reconcile_locked(ContextHandle &handle, const std::vector<llama_token> &tokens);
 
     std::shared_ptr<Context> context_;
     llama_seq_id id_;

@@ -19,9 +19,22 @@ RAM_LIMIT: Final = 1 << 30
 """Bytes of KV that may wait in RAM for a return to an earlier branch, per model."""
 
 
+KV_TYPES: Final = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
+
+_WHOLE_NUMBERS: Final = {
+    "n_ctx": (1, 1 << 24),
+    "n_threads": (1, 512),
+    "n_gpu_layers": (-1, 1 << 16),
+    "ram_limit": (0, 1 << 50),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """How a model is loaded. None leaves the choice to this machine."""
+    """How a model is loaded. None leaves the choice to this machine.
+
+    Raises `BadOption`, in one line with what is allowed, for a value that cannot be used.
+    """
 
     n_ctx: int | None = None
     """tokens of context; default: what the model was trained on, up to 8,192, as far as memory allows"""
@@ -37,6 +50,20 @@ class LoadOptions:
     """map the weights from the file, so that they are shared and load fast"""
     ram_limit: int = RAM_LIMIT
     """bytes of KV that may wait in RAM; 0 keeps only the active branch"""
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in _WHOLE_NUMBERS.items():
+            value = getattr(self, name)
+            if value is None and name in ("n_ctx", "n_threads"):
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+                raise BadOption(f"{name} must be a whole number between {low:,} and {high:,}: got {value!r}")
+        for name in ("flash_attention", "use_mmap"):
+            value = getattr(self, name)
+            if not isinstance(value, bool) and (value is not None or name == "use_mmap"):
+                raise BadOption(f"{name} must be True or False: got {value!r}")
+        if self.kv_type not in KV_TYPES:
+            raise BadOption(f"kv_type must be one of {', '.join(KV_TYPES)}: got {self.kv_type!r}")
 
 
 def load_options(options: dict[str, Any]) -> LoadOptions:
@@ -58,8 +85,6 @@ def choose(found: LocalModel, options: LoadOptions) -> LoadOptions:
     """Fill in what was left to this machine; refuse what cannot fit, before anything is allocated."""
     header = found.header
     n_ctx = options.n_ctx if options.n_ctx is not None else default_n_ctx(header)
-    if isinstance(n_ctx, bool) or not isinstance(n_ctx, int) or n_ctx < 1:
-        raise BadOption(f"n_ctx must be a whole number of tokens, at least 1: got {n_ctx!r}")
     fit = fits(header, n_ctx)
     if not fit:
         raise NotEnoughMemory(f"{found.name} does not fit: {fit}. Choose a smaller model or n_ctx.")
@@ -107,7 +132,7 @@ def load_weights(path: Path, options: LoadOptions, progress: Progress | None) ->
         native_log.forward()
     if isinstance(result[0], BaseException):
         raise result[0]
-    if not result[0].has_decoder:
+    if not _generates(result[0]):
         result[0].close()
         raise BadModelFile(f"{path.name} encodes text and cannot generate: load a chat or completion model")
     return result[0]
@@ -122,3 +147,9 @@ def physical_cores() -> int:
     except AttributeError:  # macOS, Windows
         allowed = os.cpu_count() or 1
     return max(1, min(psutil.cpu_count(logical=False) or allowed, allowed))
+
+
+def _generates(model: _core.Model) -> bool:
+    """False for encoders, such as BERT, whose tokens all see each other."""
+    facts = model.metadata()
+    return model.has_decoder and facts.get(f"{facts.get('general.architecture')}.attention.causal") != "false"

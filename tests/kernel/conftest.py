@@ -35,15 +35,24 @@ def kernel(new_kernel: Callable[..., Kernel]) -> Kernel:
     return kernel
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def smol(kernel: Kernel, smollm2: Path) -> Kernel:
-    """The module's kernel with SmolLM2 answering."""
-    kernel.run(f'%llama load "{smollm2}" --threads 1')
-    return kernel
+    """The module's kernel, SmolLM2 answering and no conversation yet."""
+    return _use(kernel, smollm2)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def bigram(kernel: Kernel, tiny: Callable[[str], Path]) -> Kernel:
-    """The module's kernel with the tiny model whose text is known: a, b, ... z, space, a."""
-    kernel.run(f'%llama load "{tiny("llama-bigram")}" --threads 1')
+    """The module's kernel, the tiny model answering whose text is known: a, b, ... z, space, a."""
+    return _use(kernel, tiny("llama-bigram"))
+
+
+@pytest.fixture
+def use(kernel: Kernel, tiny: Callable[[str], Path]) -> Callable[[str], Kernel]:
+    """`use(arch)`: the module's kernel, this tiny random model answering."""
+    return lambda arch: _use(kernel, tiny(arch))
+
+
+def _use(kernel: Kernel, path: Path) -> Kernel:
+    kernel.run(f'%llama load "{path}" --threads 1\n%llama reset')
     return kernel

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -71,8 +72,10 @@ class Kernel:
         self.stdout, self.stderr = folder / "stdout.txt", folder / "stderr.txt"
         environment = os.environ | {"IPYTHONDIR": str(folder / "ipython"), "PYTHONWARNINGS": "default"} | env
         self.manager = KernelManager(transport="ipc", connection_file=str(folder / "connection.json"))
-        with self.stdout.open("wb") as stdout, self.stderr.open("wb") as stderr:
-            self.manager.start_kernel(env=environment, stdout=stdout, stderr=stderr, cwd=str(folder))
+        self.manager.shutdown_wait_time = PATIENCE  # a busy machine is no reason to kill it
+        self._files = [self.stdout.open("wb"), self.stderr.open("wb")]  # open as long as the kernel may restart
+        stdout, stderr = self._files
+        self.manager.start_kernel(env=environment, stdout=stdout, stderr=stderr, cwd=str(folder))
         self.client: BlockingKernelClient = self.manager.blocking_client()
         self.client.start_channels()
         try:
@@ -111,14 +114,13 @@ class Kernel:
         self.client.shell_channel.send(message)
         return message["header"]["msg_id"]
 
-    def wait_for(self, msg_id: str, text: str, so_far: Result | None = None) -> Result:
-        """Read messages until the display of the cell shows `text`; hand what came to `finish`."""
-        result, end = so_far or Result(), time.monotonic() + PATIENCE
-        while text not in result.text and text not in result.printed:
-            assert time.monotonic() < end, f"{text!r} never came: {result.messages}"
-            self._read(msg_id, result)
-            assert not _is_idle(result), f"the cell ended without {text!r}: {result.error or result.text}"
-        return result
+    def wait_for(self, msg_id: str, text: str) -> Result:
+        """Read messages until the cell shows `text`; hand what came to `finish`."""
+        return self._wait(msg_id, lambda result: text in result.text)
+
+    def wait_for_words(self, msg_id: str) -> Result:
+        """Read messages until the cell shows the first words of an answer; hand what came to `finish`."""
+        return self._wait(msg_id, lambda result: bool(result.bundles) and "text/markdown" in result.bundles[-1])
 
     def finish(self, msg_id: str, so_far: Result | None = None) -> Result:
         """Read everything that a started cell still sends."""
@@ -151,12 +153,16 @@ class Kernel:
 
     def value(self, expression: str) -> Any:
         """The value of an expression, for plain data."""
-        return eval(self.run(f"print(repr({expression}))").printed, {})
+        return eval(self.run(f"print(repr(({expression})))").printed, {})
+
+    def usage(self, name: str) -> dict[str, int]:
+        """The token counts of a stored reply."""
+        return dict(self.value(f"__import__('dataclasses').asdict({name}.usage)"))
 
     def complete(self, code: str) -> list[str]:
-        """What Tab offers at the end of `code`."""
+        """What Tab makes of `code` with the cursor at its end."""
         content = self._reply(self.client.get_shell_msg, self.client.complete(code, len(code)))["content"]
-        return list(content["matches"])
+        return [code[: content["cursor_start"]] + match for match in content["matches"]]
 
     def inspect(self, code: str) -> str:
         """What Shift-Tab shows at the end of `code`."""
@@ -168,6 +174,16 @@ class Kernel:
         if self.manager.has_kernel:
             self.manager.shutdown_kernel(now=True)
         self.manager.cleanup_resources()
+        for file in self._files:
+            file.close()
+
+    def _wait(self, msg_id: str, shown: Callable[[Result], bool]) -> Result:
+        result, end = Result(), time.monotonic() + PATIENCE
+        while not shown(result):
+            assert time.monotonic() < end, f"it never came: {result.messages}"
+            assert not _is_idle(result), f"the cell ended without it: {result.error or result.text}"
+            self._read(msg_id, result)
+        return result
 
     def _read(self, msg_id: str, result: Result) -> None:
         try:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
+from itertools import pairwise
 
-from kernel.session import Kernel, Result, sent
+from kernel.session import Kernel, sent
 
 FOOTER = "\n\n— "
 
@@ -15,13 +15,8 @@ def answer(text: str) -> str:
     return text.partition(FOOTER)[0].strip("\n")
 
 
-def run_stream(kernel: Kernel) -> Result:
-    result = kernel.run('%%llama --raw -t 0 -n 80 --stop "\\n\\n"\n1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17', "stream")
-    return result
-
-
 def test_text_arrives_while_it_is_written(smol: Kernel) -> None:
-    result = run_stream(smol)
+    result = smol.run("%%llama --raw -t 0 -n 80\n1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17")
     shown = result.of("display_data", "update_display_data")
     assert [m["header"]["msg_type"] for m in shown] == ["display_data", *["update_display_data"] * (len(shown) - 1)]
     assert len({m["content"]["transient"]["display_id"] for m in shown}) == 1
@@ -29,7 +24,7 @@ def test_text_arrives_while_it_is_written(smol: Kernel) -> None:
     arrived = [m["arrived"] for m in shown if m["arrived"] < sent(result.reply)]
     assert len(arrived) >= 4
     texts = [answer(bundle["text/plain"]) for bundle in result.bundles]
-    assert all(after.startswith(before) for before, after in zip(texts, texts[1:], strict=False))
+    assert all(after.startswith(before) for before, after in pairwise(texts))
     assert len(set(texts)) >= 4
     assert not result.printed
 
@@ -62,9 +57,9 @@ def test_no_stream_shows_the_answer_once(bigram: Kernel) -> None:
     assert set(result.bundles[0]) == {"text/plain", "text/markdown", "text/html"}
 
 
-def test_characters_of_many_bytes_never_show_broken(kernel: Kernel, tiny: Callable[[str], Path]) -> None:
+def test_characters_of_many_bytes_never_show_broken(use: Callable[[str], Kernel]) -> None:
     """Each token of this model is one byte, so that nearly every step ends inside a character."""
-    kernel.run(f'%llama load "{tiny("llama-bytes")}" --threads 1')
+    kernel = use("llama-bytes")
     for length in range(1, 10):  # also where -n cuts inside a character
         result = kernel.run(f"%%llama --raw -n {length} --out answer\n:")
         assert "\N{REPLACEMENT CHARACTER}" not in "".join(form for b in result.bundles for form in b.values())
@@ -79,9 +74,9 @@ def test_characters_of_many_bytes_never_show_broken(kernel: Kernel, tiny: Callab
 
 
 def test_the_kernel_answers_while_all_threads_compute(smol: Kernel) -> None:
-    smol.run("import ipyllama; llm = ipyllama.load(ipyllama.loaded()[-1].path)")  # as many as there are cores
-    running = smol.start("%%llama --raw -t 0 -n 150\nOnce upon a time there was")
-    shown = smol.wait_for(running, "a")
+    smol.run("%llama unload\n%llama load smollm2")  # as many threads as there are cores
+    running = smol.start("%%llama --raw -t 0 -n 60\nOnce upon a time there was")
+    shown = smol.wait_for_words(running)
     for _ in range(3):
         assert smol.ping()
         answered = sent(smol.control())

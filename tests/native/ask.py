@@ -40,7 +40,9 @@ class Oracle:
     def tokenize(self, model: Path, text: bytes, *, add_special: bool, parse_special: bool) -> list[int]:
         return self._numbers("tokenize", model, int(add_special), int(parse_special), stdin=text)
 
-    def run(self, model: Path, segments: Segments, *, n_ctx: int, n_threads: int, n_greedy: int, folder: Path) -> Answer:
+    def run(
+        self, model: Path, segments: Segments, *, n_ctx: int, n_threads: int, n_greedy: int, folder: Path
+    ) -> Answer:
         """Evaluate the prompt in the pieces of its schedule, then `n_greedy` tokens one by one."""
         tokens = [token for part, _ in segments for token in part]
         lines = (_line(schedule(segments)), _line(tokens))

@@ -23,7 +23,8 @@ from ipyllama.ledger import Ledger
 from ipyllama.reply import Queued, Reply
 
 Wrap = Callable[[Reply, Ledger], Reply]
-"""Turns the finished reply and its ledger into what the caller keeps; runs on the worker, before `Finished`."""
+"""Turns the finished reply and its ledger into what the caller keeps, before `Finished`. It runs on the worker, or
+where a job is cancelled while it waits, on the thread that cancels."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +42,8 @@ class Engine:
         self._model, self._context = model, context
         # Recurrent state has no positions to cut at; only a whole copy leads back.
         can_trim = not (model.is_recurrent or model.is_hybrid)
-        self._live = Live(_core.Sequence(context), can_trim=can_trim, ram_limit=ram_limit)
+        sequence = _core.Sequence(context)
+        self._live = Live(sequence, can_trim=can_trim, window=model.n_swa, ram_limit=ram_limit)
         self._work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # guards the three below
         self._waiting: list[_Work] = []
@@ -97,6 +99,7 @@ class Engine:
         self._work.put(None)
         if threading.current_thread() is not self._thread:
             self._thread.join()
+        self._live.release()
         self._context.close()
 
     def _cancel(self, job: Job) -> None:
@@ -108,7 +111,10 @@ class Engine:
                 self._waiting.remove(waiting)
                 self._announce()
         if waiting is not None:  # nobody has to wait for the jobs ahead of it
-            job.finish(waiting.wrap(unbegun_reply(waiting.request, job), waiting.request.prompt))
+            try:
+                job.finish(waiting.wrap(unbegun_reply(waiting.request, job), waiting.request.prompt))
+            except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for the reply
+                job.fail(error)
 
     def _serve(self) -> None:
         while (work := self._work.get()) is not None:

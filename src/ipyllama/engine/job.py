@@ -43,6 +43,7 @@ class Job:
                 self._end_early()
                 continue
             if event is None:
+                self._events.put(None)  # for whoever asks again
                 break
             try:
                 yield event
@@ -61,6 +62,7 @@ class Job:
             try:
                 event = self._events.get()
                 if event is None:
+                    self._events.put(None)  # for whoever asks again
                     break
                 show(event)
             except KeyboardInterrupt:
@@ -95,7 +97,10 @@ class Job:
         """Show how it ended: an event may have been lost where Ctrl-C fell, the reply is not."""
         while not self._events.empty():
             event = self._events.get()
-            if event is not None and not isinstance(event, Finished):
+            if event is None:
+                self._events.put(None)  # for whoever asks again
+                break
+            if not isinstance(event, Finished):
                 show(event)
         if self._reply is not None:
             show(Finished(self._reply))

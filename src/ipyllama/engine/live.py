@@ -40,10 +40,12 @@ class _Parked:
 class Live:
     """Owned by the engine's worker thread; nobody else touches it."""
 
-    def __init__(self, sequence: _core.Sequence, *, can_trim: bool, ram_limit: int) -> None:
-        """`ram_limit` in bytes bounds the branches that wait in RAM; 0 keeps none."""
+    def __init__(self, sequence: _core.Sequence, *, can_trim: bool, window: int, ram_limit: int) -> None:
+        """`ram_limit` in bytes bounds the branches that wait in RAM; 0 keeps none. `window` is the model's sliding
+        window in tokens, 0 where it has none."""
         self.sequence = sequence
         self._can_trim = can_trim
+        self._window = window
         self._ram_limit = ram_limit
         self._tokens: tuple[int, ...] = ()
         self._ends: list[int] = []
@@ -92,6 +94,11 @@ class Live:
         self.sequence.clear()
         self._tokens, self._ends = (), []
 
+    def release(self) -> None:
+        """Forget everything, what waits in RAM as well."""
+        self.clear()
+        self._parked = []
+
     def _usable(
         self, has: Sequence[int], has_ends: Sequence[int], want: Sequence[int], want_ends: Sequence[int]
     ) -> int:
@@ -119,20 +126,24 @@ class Live:
             self._ends = [end for end in self._ends if end <= n]
 
     def _drop_partial_piece(self) -> None:
-        if len(self.sequence) != len(self._tokens):
-            try:
-                self.sequence.trim(len(self._tokens))
-            except CannotTrim:
-                self.clear()
+        extra = len(self.sequence) - len(self._tokens)
+        if extra < 0:  # recurrent state was spoilt on the way
+            self.clear()
+        elif extra > 0:
+            self._trim(len(self._tokens))
 
     def _park(self) -> None:
         """Copy the active sequence to RAM, in place of its own beginnings; drop the oldest over the limit."""
         if not self._tokens or self._ram_limit == 0:
             return
+        if 0 < self._window < len(self._tokens):
+            return  # llama.cpp copies no cells outside the window: what came back would not be what is here
         ends = tuple(self._ends)
         parked = next((p for p in self._parked if p.tokens == self._tokens and p.ends == ends), None)
         if parked is None:
             parked = _Parked(self._tokens, ends, self.sequence.snapshot())
+            if parked.snapshot.nbytes > self._ram_limit:
+                return
             if self._can_trim:  # the longer branch can be cut back to them
                 self._parked = [p for p in self._parked if p.ends != ends[: len(p.ends)] or not self._begins_with(p)]
         self._touch(parked)
@@ -147,14 +158,14 @@ class Live:
 
     def _restore(self, parked: _Parked) -> bool:
         """Swap the active sequence for one from RAM; False, and empty, where the copy does not fit."""
+        self._touch(parked)  # first, so that parking the active one drops it last
         if len(self._tokens) >= WORTH_PARKING:
             self._park()
-        self._touch(parked)
         self._tokens, self._ends = (), []
         try:
             self.sequence.restore(parked.snapshot)
         except BadState:
-            self._parked.remove(parked)
+            self._parked = [p for p in self._parked if p is not parked]
             return False
         self._tokens, self._ends = parked.tokens, list(parked.ends)
         return True

@@ -24,7 +24,7 @@ class LlamaMagics(Magics):
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
         self.session, self.defaults = Session(), Llama(parent=shell)
-        self.matcher = make_matcher(_model_names, lambda: self.session.chat_names)
+        self.matcher = make_matcher(self._model_names, lambda: self.session.chat_names)
 
     @no_var_expand
     @line_magic("llama")  # type: ignore[arg-type]
@@ -37,6 +37,12 @@ class LlamaMagics(Magics):
     @llama_arguments
     def cell(self, line: str, cell: str) -> None:
         run_cell(self.shell, self.session, self.defaults, line, cell)
+
+    def _model_names(self) -> list[str]:
+        from ipyllama.models import complete_names
+
+        loaded = [llm.name for llm in self.session.llms]
+        return [*loaded, *(name for name in complete_names("") if name not in loaded)]
 
 
 def register(shell: Any) -> None:
@@ -56,13 +62,8 @@ def unregister(shell: Any) -> None:
         return
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop("llama", None)
-    shell.configurables.remove(magics.defaults)
+    for configurable in (magics, magics.defaults):  # `Magics` puts itself there
+        shell.configurables.remove(configurable)
     if magics.matcher in (matchers := shell.Completer.custom_matchers):
         matchers.remove(magics.matcher)
     magics.session.close()
-
-
-def _model_names() -> list[str]:
-    from ipyllama.models import complete_names
-
-    return complete_names("")

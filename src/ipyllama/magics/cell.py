@@ -30,9 +30,7 @@ def run_cell(shell: Any, session: Session, config: Llama, line: str, body: str) 
     if args.raw:
         job = llm.start(text.removesuffix("\n"), **options)
     else:
-        chat = session.chat(llm, args.chat, args.system or config.system)
-        if args.reset:
-            chat.reset()
+        chat = session.chat(llm, args.chat, args.system or config.system, anew=args.reset)
         job = chat.start(text.strip(), cell=_cell_id(shell), system=args.system, **options)
     stream = ReplyStream(view, stream=args.stream and config.stream)
     try:

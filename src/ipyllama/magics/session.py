@@ -92,11 +92,11 @@ class Session:
             self._current = self._llms[-1] if self._llms else None
         return llm
 
-    def chat(self, llm: LLM, name: str | None, system: str) -> Chat:
-        """The conversation of this name with this model, begun with `system` ("": the template's) if it is new."""
+    def chat(self, llm: LLM, name: str | None, system: str, *, anew: bool = False) -> Chat:
+        """The conversation of this name with this model; one that begins does so with `system` ("": the template's)."""
         key = (llm.name, name or DEFAULT_CHAT)
         chat = self._chats.get(key)
-        if chat is None:
+        if chat is None or anew or len(chat) == 0:
             chat = self._chats[key] = llm.chat(system=system or None, name=key[1])
         chat.llm = llm  # the model may have been unloaded and loaded again: the ledgers stay good
         return chat

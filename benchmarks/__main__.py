@@ -1,0 +1,52 @@
+"""`python -m benchmarks`: run them, print one table."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from benchmarks import interrupt, memory, reuse, speed, startup, streaming
+from benchmarks.harness import Bench, Row
+from benchmarks.table import caution, save, text_table
+from ipyllama.models import resolve
+
+RESULTS: Final = Path(__file__).with_name("RESULTS.md")
+BENCHMARKS: Final[dict[str, Callable[[Bench], Iterator[Row]]]] = {
+    "speed": speed.measure,
+    "streaming": streaming.measure,
+    "startup": startup.measure,
+    "interrupt": interrupt.measure,
+    "reuse": reuse.measure,
+    "memory": memory.measure,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure ipyllama on this machine.")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"which to run: {', '.join(BENCHMARKS)} (default: all)"
+    )
+    parser.add_argument("--model", default="smollm2", help="name or path of the model (default: %(default)s)")
+    parser.add_argument("--quick", action="store_true", help="run everything once: shows that it works, not how fast")
+    parser.add_argument("--save", action="store_true", help=f"write the table to {RESULTS.name} too")
+    arguments = parser.parse_args()
+    if unknown := [name for name in arguments.names if name not in BENCHMARKS]:
+        parser.error(f"unknown benchmark {unknown[0]!r}: known are {', '.join(BENCHMARKS)}")
+    resolve(arguments.model)  # fetched now, when it is missing, and not while something is measured
+    bench, rows = Bench(arguments.model, arguments.quick), list[Row]()
+    for name in arguments.names or BENCHMARKS:
+        began = time.monotonic()
+        rows += BENCHMARKS[name](bench)
+        sys.stderr.write(f"{name}: measured in {time.monotonic() - began:.0f} s\n")
+    print("\n".join(filter(None, (text_table(rows), caution(bench)))))
+    if arguments.save:
+        save(RESULTS, rows, bench, " ".join(["python -m benchmarks", *sys.argv[1:]]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""A real kernel in a process of its own, as a front end drives it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.manager import KernelManager
+
+PATIENCE: Final = 300.0
+"""Seconds after which a kernel is taken for hung."""
+
+Message = dict[str, Any]
+
+
+class Kernel:
+    """A kernel with the extension and a model loaded, from `with` to its end."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+
+    def __enter__(self) -> Self:
+        self._folder = tempfile.TemporaryDirectory(prefix="ipyllama-bench-")
+        folder = Path(self._folder.name)
+        self._manager = KernelManager(transport="ipc", connection_file=str(folder / "connection.json"))
+        self._manager.start_kernel(env=os.environ | {"IPYTHONDIR": str(folder)}, cwd=str(folder))
+        self._client: BlockingKernelClient = self._manager.blocking_client()
+        self._client.start_channels()
+        self._client.wait_for_ready(PATIENCE)
+        self.run(f"%load_ext ipyllama\n%llama load {self._model}")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._client.stop_channels()
+        self._manager.shutdown_kernel(now=True)
+        self._manager.cleanup_resources()
+        self._folder.cleanup()
+
+    def run(self, code: str) -> float:
+        """Run a cell that must succeed; the seconds it took, from busy to idle by the kernel's clock."""
+        reply = self.finish(self.start(code))
+        if reply["content"]["status"] != "ok":
+            raise RuntimeError(f"{code!r} failed: {reply['content']}")
+        begin, end = (m["header"]["date"] for m in self._seen if m["msg_type"] == "status")
+        return float((end - begin).total_seconds())
+
+    def start(self, code: str) -> str:
+        """Send a cell without waiting; its id."""
+        self._seen: list[Message] = []
+        return str(self._client.execute(code, allow_stdin=False, stop_on_error=False))
+
+    def wait_for(self, cell: str, kind: str) -> None:
+        """Return when the running cell sends a message of this kind."""
+        while self._read(cell)["msg_type"] != kind:
+            pass
+
+    def finish(self, cell: str) -> Message:
+        """Wait for the reply of a started cell. Its output is read only then, so that reading it costs the cell nothing."""
+        while True:
+            reply: Message = self._client.get_shell_msg(timeout=PATIENCE)
+            if reply["parent_header"].get("msg_id") == cell:
+                break
+        while not any(m["content"].get("execution_state") == "idle" for m in self._seen):
+            self._read(cell)
+        return reply
+
+    def interrupt(self, cell: str) -> float:
+        """Stop the running cell; the seconds until its reply. Raises if it ended otherwise."""
+        began = time.monotonic()
+        self._manager.interrupt_kernel()
+        reply = self.finish(cell)
+        seconds = time.monotonic() - began
+        if reply["content"].get("ename") != "Interrupted":
+            raise RuntimeError(f"the cell was not interrupted: {reply['content']}")
+        return seconds
+
+    def value(self, expression: str) -> str:
+        """The repr of an expression."""
+        self._seen = []
+        cell = self._client.execute("", user_expressions={"value": expression})
+        return str(self.finish(cell)["content"]["user_expressions"]["value"]["data"]["text/plain"])
+
+    def _read(self, cell: str) -> Message:
+        """The cell's next message on the output channel."""
+        while True:
+            message: Message = self._client.get_iopub_msg(timeout=PATIENCE)
+            if message["parent_header"].get("msg_id") == cell:
+                self._seen.append(message)
+                return message

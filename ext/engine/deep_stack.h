@@ -1,0 +1,13 @@
+// Running something on a stack of chosen size.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+namespace ipyllama {
+
+// Runs `work` on a thread of its own with at least `bytes` of stack, and waits for it. What it throws is thrown here.
+// Throws not_enough_memory if there is no such stack.
+void with_stack(std::size_t bytes, const std::function<void()> &work);
+
+} // namespace ipyllama

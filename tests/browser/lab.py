@@ -1,0 +1,130 @@
+"""A real JupyterLab with a notebook open in a real Chromium."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from playwright.sync_api import Locator, Page, expect
+
+CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+SETTINGS = {  # nothing pops up, nothing is fetched, and every cell is in the page
+    "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False, "doNotDisturbMode": True},
+    "notebook-extension/tracker": {"windowingMode": "none"},
+}
+START = 60.0
+"""Seconds for the server, and for a kernel, to come up."""
+_READY = """() => {
+    const context = window.jupyterapp?.shell?.currentWidget?.sessionContext, kernel = context?.session?.kernel;
+    return context?.isReady && kernel?.connectionStatus === 'connected' && kernel.status === 'idle';
+}"""
+
+
+class Lab:
+    """The server, with settings and folders of its own in `base`."""
+
+    def __init__(self, base: Path) -> None:
+        self.root, self.log, home = base / "root", base / "lab.log", base / "home"
+        self.root.mkdir()
+        for name, value in SETTINGS.items():
+            file = home / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(value))
+        folders = {"CONFIG_DIR": "config", "DATA_DIR": "data", "RUNTIME_DIR": "runtime"}
+        env = os.environ | {f"JUPYTER_{name}": str(home / folder) for name, folder in folders.items()}
+        env |= {f"JUPYTERLAB_{name.upper()}_DIR": str(home / name) for name in ("settings", "workspaces")}
+        env |= {"IPYTHONDIR": str(home / "ipython")}
+        env["PATH"] = os.path.dirname(sys.executable) + os.pathsep + env["PATH"]  # kernel.json says "python"
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.token, self.url = secrets.token_hex(16), f"http://127.0.0.1:{port}"
+        command = [sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root", "--ip=127.0.0.1"]
+        command += [f"--port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={self.token}"]
+        command += [f"--ServerApp.root_dir={self.root}", "--LabApp.expose_app_in_browser=True"]
+        command += ["--LabApp.news_url=None", "--LabApp.extension_manager=readonly"]
+        command += ["--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
+        self._wait()
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)  # the server shuts its kernels down
+        try:
+            self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+    def api(self, path: str, method: str = "GET") -> Any:
+        headers = {"Authorization": f"token {self.token}"}
+        request = urllib.request.Request(f"{self.url}/api/{path}", method=method, headers=headers)
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return json.loads(answer.read() or "null")
+
+    def _wait(self) -> None:
+        end = time.monotonic() + START
+        while True:
+            try:
+                self.api("status")
+            except OSError:
+                if self.process.poll() is not None or time.monotonic() > end:
+                    self.stop()
+                    raise RuntimeError(self.log.read_text()[-3000:]) from None
+                time.sleep(0.1)
+            else:
+                return
+
+
+class Notebook:
+    """A notebook open in the browser, its kernel ready."""
+
+    def __init__(self, page: Page, lab: Lab, name: str) -> None:
+        self.page, self.path = page, lab.root / name
+        page.goto(f"{lab.url}/lab/tree/{name}?token={lab.token}&reset", wait_until="domcontentloaded")
+        page.wait_for_function(_READY, timeout=START * 1000)  # the toolbar says idle before there is a kernel
+
+    def cell(self, index: int) -> Locator:
+        return self.page.locator(f".jp-Notebook .jp-Cell[data-windowed-list-index='{index}']")
+
+    def out(self, index: int) -> Locator:
+        return self.cell(index).locator(".jp-Cell-outputArea")
+
+    def run(self, index: int, *, wait: bool = True) -> None:
+        self.cell(index).locator(".cm-content").click()
+        self.page.keyboard.press("Control+Enter")
+        if wait:
+            self.done(index)
+
+    def done(self, index: int) -> None:
+        prompt = self.cell(index).locator(".jp-InputArea-prompt")
+        expect(prompt).to_have_text(re.compile(r"\[\d+\]:"), timeout=120_000)
+
+    def stop(self) -> None:
+        """The Stop button of the toolbar."""
+        self.page.locator("[data-jp-item-name='interrupt'] jp-button").click()
+
+    def save(self) -> Any:
+        self.page.evaluate("() => jupyterapp.commands.execute('docmanager:save')")
+        return nbformat.read(self.path, 4)

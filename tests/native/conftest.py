@@ -1,0 +1,37 @@
+"""What the native tests share: the oracle program, built once, and models opened for one test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import ipyllama
+from ipyllama.llm import LLM
+
+Load = Callable[..., LLM]
+
+
+@pytest.fixture(scope="session")
+def oracle(tmp_path_factory: pytest.TempPathFactory):
+    """The oracle, compiled against the llama.cpp that ipyllama is linked to."""
+    from native.ask import Oracle
+    from native.build_oracle import build
+
+    return Oracle(build("oracle", tmp_path_factory.mktemp("oracle")))
+
+
+@pytest.fixture
+def load(tiny, smollm2: Path) -> Iterator[Load]:
+    """`load(name, **options)`: "smollm2" or a tiny architecture, on one thread; closed after the test."""
+    opened: list[LLM] = []
+
+    def open_model(name: str, **options) -> LLM:
+        path = smollm2 if name == "smollm2" else tiny(name)
+        opened.append(ipyllama.load(path, **{"n_ctx": 1024, "n_threads": 1, **options}))
+        return opened[-1]
+
+    yield open_model
+    for llm in opened:
+        llm.close()

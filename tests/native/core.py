@@ -1,0 +1,42 @@
+"""Short ways to native objects, and a process of its own for what might crash."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+from ipyllama import _core
+
+
+def make_context(model: _core.Model, **options: object) -> _core.Context:
+    """A small context on one thread; `options` are those of ContextOptions."""
+    chosen = _core.ContextOptions()
+    for name, value in {"n_ctx": 512, "n_batch": 256, **options}.items():
+        setattr(chosen, name, value)
+    return _core.Context(model, chosen)
+
+
+def make_sequence(path: Path, **options: object) -> _core.Sequence:
+    """Sequence 0 of a new context of the model in `path`; it keeps both alive."""
+    return _core.Sequence(make_context(_core.Model.load(str(path)), **options))
+
+
+def make_sampler(model: _core.Model, **options: object) -> _core.Sampler:
+    """A sampler with every filter off, except what `options` of SamplerOptions say."""
+    chosen = _core.SamplerOptions()
+    everything = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+    for name, value in {**everything, **options}.items():
+        setattr(chosen, name, value)
+    return _core.Sampler(model, chosen)
+
+
+def run_apart(code: str, *arguments: object) -> str:
+    """Run `code` in a Python of its own and return what it prints. A crash, an error or a word on stderr fails."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = [sys.executable, "-X", "faulthandler", "-c", dedent(code), *map(str, arguments)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
+    assert (done.returncode, done.stderr) == (0, ""), f"exit code {done.returncode}\n{done.stderr[-3000:]}"
+    return done.stdout
