@@ -42,7 +42,7 @@ class LLM:
         self.name, self.path = found.name, Path(found.path)
         self.vocab = Vocabulary(native)
         self.n_ctx_train = native.n_ctx_train
-        self.description = native.description
+        self.description = found.header.description
         context = _core.Context(native, context_options(options))
         self.n_ctx, self.n_threads = context.n_ctx, context.n_threads
         try:

@@ -84,6 +84,8 @@ def satisfies(has: LoadOptions, wanted: LoadOptions) -> bool:
 def choose(found: LocalModel, options: LoadOptions) -> LoadOptions:
     """Fill in what was left to this machine; refuse what cannot fit, before anything is allocated."""
     header = found.header
+    if not header.causal:
+        raise BadModelFile(f"{found.name} encodes text and cannot generate: load a chat or completion model")
     n_ctx = options.n_ctx if options.n_ctx is not None else default_n_ctx(header)
     fit = fits(header, n_ctx)
     if not fit:
@@ -132,9 +134,9 @@ def load_weights(path: Path, options: LoadOptions, progress: Progress | None) ->
         native_log.forward()
     if isinstance(result[0], BaseException):
         raise result[0]
-    if not _generates(result[0]):
+    if result[0].has_encoder or not result[0].has_decoder:
         result[0].close()
-        raise BadModelFile(f"{path.name} encodes text and cannot generate: load a chat or completion model")
+        raise BadModelFile(f"{path.name} needs an encoder, and only decoders can continue text: load another model")
     return result[0]
 
 
@@ -147,9 +149,3 @@ def physical_cores() -> int:
     except AttributeError:  # macOS, Windows
         allowed = os.cpu_count() or 1
     return max(1, min(psutil.cpu_count(logical=False) or allowed, allowed))
-
-
-def _generates(model: _core.Model) -> bool:
-    """False for encoders, such as BERT, whose tokens all see each other."""
-    facts = model.metadata()
-    return model.has_decoder and facts.get(f"{facts.get('general.architecture')}.attention.causal") != "false"

@@ -63,7 +63,7 @@ class Live:
 
         `ends` are the prompt's piece ends. Afterwards `evaluate` continues from the returned position.
         """
-        usable = ends[:-1]
+        tokens, usable = tuple(tokens), ends[:-1]  # a list never equals a tuple
         live = self._usable(self._tokens, self._ends, tokens, usable)
         best, parked = 0, None
         for candidate in self._parked:

@@ -54,6 +54,12 @@ class GgufHeader:
     """every key of the file; long arrays only as their length"""
 
     @property
+    def description(self) -> str:
+        """Architecture, parameters and quantisation: "llama, 135M parameters, Q4_1"."""
+        scale, unit = (1e9, "B") if self.n_params >= 1e9 else (1e6, "M")
+        return f"{self.architecture}, {self.n_params / scale:.3g}{unit} parameters, {self.quantisation}"
+
+    @property
     def kv_bytes_per_token(self) -> int:
         """Bytes of f16 KV that one token takes in all layers together."""
         if not self.causal:
