@@ -65,6 +65,10 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("ipyllama")
+    if name == "_core":
+        from ipyllama._openmp import load_core
+
+        return load_core()
     if name not in _HOME:
         raise AttributeError(f"module 'ipyllama' has no attribute '{name}'")
     from importlib import import_module

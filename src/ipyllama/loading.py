@@ -106,6 +106,10 @@ def context_options(options: LoadOptions) -> _core.ContextOptions:
 
 def load_weights(path: Path, options: LoadOptions, progress: Progress | None) -> _core.Model:
     """Load on a thread of its own, so that Ctrl-C cancels and progress can be shown."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise BadModelFile(f"{ascii(path.name)} is not a UTF-8 name: rename the file") from None
     watch = _core.LoadProgress()
     result: list[_core.Model | BaseException] = []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ipyllama import _core
+from ipyllama.errors import BadArgument
 
 
 class Vocabulary:
@@ -18,7 +19,9 @@ class Vocabulary:
 
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
         """Token ids of `text`. `add_special` puts BOS in front where the model wants it, never twice and never an
-        EOS behind; `parse_special` reads control tokens written out in the text as such."""
+        EOS behind; `parse_special` reads control tokens written out in the text as such. Raises `BadArgument` for
+        half a surrogate pair."""
+        _check_encodable(text)
         tokens = self._model.tokenize(text, add_special=False, parse_special=parse_special)
         if add_special and self.add_bos and self.bos >= 0 and tokens[:1] != [self.bos]:
             tokens.insert(0, self.bos)
@@ -35,3 +38,11 @@ class Vocabulary:
     def is_eog(self, token: int) -> bool:
         """True for tokens that end generation."""
         return self._model.is_eog(token)
+
+
+def _check_encodable(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = f"U+{ord(text[error.start]):04X}"
+        raise BadArgument(f"character {error.start} of the text is {half}, half of a pair: remove it") from None

@@ -105,8 +105,9 @@ class Generation:
     def _sampler(self) -> _core.Sampler:
         options = self._request.options
         native = _core.SamplerOptions()
-        for name in ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed"):
+        for name in ("temperature", "top_p", "min_p", "repeat_penalty", "seed"):
             setattr(native, name, getattr(options, name))
+        native.top_k = min(options.top_k, self._model.n_vocab)
         native.repeat_last_n = PENALTY_WINDOW
         sampler = _core.Sampler(self._model, native)
         # Penalties are not part of KV: they are rebuilt from the ledger.
