@@ -21,7 +21,9 @@ demo: $(READY)  ## run the first notebook here in the terminal, with a real mode
 	@$(RUN) notebooks/play.py notebooks/01_quickstart.ipynb
 
 test: $(READY)  ## run the tests (ARGS="-k name" picks some)
-	@$(RUN) -m pytest $(ARGS)
+	@echo "Tests in a real browser (skipped where there is no Chromium), then all others"
+	@$(RUN) -m pytest tests/browser $(ARGS) || [ $$? = 5 ]  # 5: ARGS picks none of these
+	@$(RUN) -m pytest --ignore=tests/browser $(ARGS)
 
 lab: $(READY)  ## open the notebooks in JupyterLab
 	@$(RUN) -m jupyterlab notebooks

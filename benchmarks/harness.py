@@ -64,12 +64,14 @@ class Bench:
         return load(self.model)
 
     def interleave(self, runs: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
-        """The results of `rounds` calls of each. They take turns, so that what drifts on the machine hits all alike."""
+        """The results of `rounds` calls of each, every other round in reverse, so that drift hits all alike."""
         results: dict[str, list[T]] = {name: [] for name in runs}
+        order = list(runs)
         for _ in range(1 if self.quick else rounds):
-            for name, run in runs.items():
+            for name in order:
                 self.wait_until_quiet()
-                results[name].append(run())
+                results[name].append(runs[name]())
+            order.reverse()
         return results
 
     def wait_until_quiet(self) -> None:

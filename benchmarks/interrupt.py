@@ -8,7 +8,7 @@ from statistics import median
 from typing import Final
 
 from benchmarks.harness import Bench, Row, Target
-from benchmarks.kernel import Kernel
+from benchmarks.kernel import Kernel, started
 
 TIMES: Final = 10
 AT_ONCE: Final = Target("ours", 300)
@@ -17,7 +17,7 @@ LONG: Final = "'The snow had begun to fall before the last of the travellers cam
 
 
 def measure(bench: Bench) -> Iterator[Row]:
-    with Kernel(bench.model) as kernel:
+    with started(bench.model) as kernel:
         kernel.run(f"long = {LONG}")
         numbers = iter(range(10**6))
         runs = {"prefill": lambda: in_prefill(kernel, next(numbers)), "generation": lambda: in_generation(kernel)}

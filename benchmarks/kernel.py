@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
 
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
@@ -18,30 +18,31 @@ PATIENCE: Final = 300.0
 Message = dict[str, Any]
 
 
+@contextmanager
+def started(model: str) -> Iterator[Kernel]:
+    """A kernel with the extension and a model loaded."""
+    with tempfile.TemporaryDirectory(prefix="ipyllama-bench-") as folder:
+        manager = KernelManager(transport="ipc", connection_file=f"{folder}/connection.json")
+        manager.start_kernel(env=os.environ | {"IPYTHONDIR": folder}, cwd=folder)
+        client = manager.blocking_client()
+        try:
+            client.start_channels()
+            client.wait_for_ready(PATIENCE)
+            kernel = Kernel(manager, client)
+            kernel.run(f"%load_ext ipyllama\n%llama load {model}")
+            yield kernel
+        finally:
+            client.stop_channels()
+            manager.shutdown_kernel(now=True)
+            manager.cleanup_resources()
+
+
 class Kernel:
-    """A kernel with the extension and a model loaded, from `with` to its end."""
+    """Runs cells one at a time, starts and interrupts them."""
 
-    def __init__(self, model: str) -> None:
-        self._model = model
-
-    def __enter__(self) -> Self:
-        self._folder = tempfile.TemporaryDirectory(prefix="ipyllama-bench-")
-        folder = Path(self._folder.name)
-        self._manager = KernelManager(transport="ipc", connection_file=str(folder / "connection.json"))
-        self._manager.start_kernel(env=os.environ | {"IPYTHONDIR": str(folder)}, cwd=str(folder))
-        self._client: BlockingKernelClient = self._manager.blocking_client()
-        self._client.start_channels()
-        self._client.wait_for_ready(PATIENCE)
-        self.run(f"%load_ext ipyllama\n%llama load {self._model}")
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._client.stop_channels()
-        self._manager.shutdown_kernel(now=True)
-        self._manager.cleanup_resources()
-        self._folder.cleanup()
+    def __init__(self, manager: KernelManager, client: BlockingKernelClient) -> None:
+        self._manager, self._client = manager, client
+        self._seen: list[Message] = []
 
     def run(self, code: str) -> float:
         """Run a cell that must succeed; the seconds it took, from busy to idle by the kernel's clock."""
@@ -53,7 +54,7 @@ class Kernel:
 
     def start(self, code: str) -> str:
         """Send a cell without waiting; its id."""
-        self._seen: list[Message] = []
+        self._seen = []
         return str(self._client.execute(code, allow_stdin=False, stop_on_error=False))
 
     def wait_for(self, cell: str, kind: str) -> None:
@@ -62,7 +63,7 @@ class Kernel:
             pass
 
     def finish(self, cell: str) -> Message:
-        """Wait for the reply of a started cell. Its output is read only then, so that reading it costs the cell nothing."""
+        """Wait for the reply of a started cell. Its output is read only then: reading must not cost the cell time."""
         while True:
             reply: Message = self._client.get_shell_msg(timeout=PATIENCE)
             if reply["parent_header"].get("msg_id") == cell:

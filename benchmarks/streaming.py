@@ -7,14 +7,14 @@ from statistics import median
 from typing import Final
 
 from benchmarks.harness import Bench, Row, Target
-from benchmarks.kernel import Kernel
+from benchmarks.kernel import started
 
 TOKENS: Final = 128
-PAIRS: Final = 9
+PAIRS: Final = 15
 
 
 def measure(bench: Bench) -> Iterator[Row]:
-    with Kernel(bench.model) as kernel:
+    with started(bench.model) as kernel:
 
         def seconds(*options: str) -> float:
             line = " ".join(("--raw", f"-n {TOKENS}", "-t 0", "--out reply", *options))

@@ -43,7 +43,7 @@ def cells(row: Row) -> tuple[str, ...]:
 
 def figure(value: float, unit: str) -> str:
     """Three figures are what such measurements carry."""
-    return f"{value:,.{2 if value < 1 else 1 if value < 100 else 0}f} {unit}"
+    return f"{value:,.{2 if abs(value) < 1 else 1 if abs(value) < 100 else 0}f} {unit}"
 
 
 def limit(target: Target, unit: str) -> str:

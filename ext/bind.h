@@ -10,6 +10,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "engine/error.h"
+
 namespace nb = nanobind;
 using namespace nb::literals;
 
@@ -39,7 +41,15 @@ template <typename Class> void bind_close(Class &cls) {
     using T = typename Class::Type;
     cls.def("close", &T::close, release_gil(), "Free what this object holds. Safe to call twice and from any thread.")
         .def_prop_ro("closed", &T::closed, "True after close().")
-        .def("__enter__", [](T &self) -> T & { return self; }, nb::rv_policy::none)
+        .def(
+            "__enter__",
+            [](T &self) -> T & {
+                if (self.closed()) {
+                    throw ipyllama::Error(ipyllama::ErrorKind::closed, "this object is closed");
+                }
+                return self;
+            },
+            nb::rv_policy::none)
         .def(
             "__exit__",
             [](T &self, nb::args) {

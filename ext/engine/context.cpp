@@ -92,7 +92,7 @@ int ContextHandle::decode(llama_seq_id sequence, llama_pos p0, const std::vector
 }
 
 Context::Context(const Model &model, const ContextOptions &options)
-    : owned_("context", std::make_shared<ContextHandle>(model.handle(), options)) {}
+    : owned_("this context is closed", std::make_shared<ContextHandle>(model.handle(), options)) {}
 
 void Context::close() {
     if (const auto handle = owned_.close()) {

@@ -14,12 +14,12 @@ namespace ipyllama {
 // returns, so close() never pulls it from under a running call: the last holder frees it.
 template <typename T> class Owned {
   public:
-    Owned(const char *what, std::shared_ptr<T> handle) : what_(what), handle_(std::move(handle)) {}
+    Owned(const char *if_closed, std::shared_ptr<T> handle) : if_closed_(if_closed), handle_(std::move(handle)) {}
 
     std::shared_ptr<T> get() const {
         const std::lock_guard lock(mutex_);
         if (!handle_) {
-            throw Error(ErrorKind::closed, std::string("this ") + what_ + " is closed");
+            throw Error(ErrorKind::closed, if_closed_);
         }
         return handle_;
     }
@@ -36,7 +36,7 @@ template <typename T> class Owned {
     }
 
   private:
-    const char *what_;
+    const char *if_closed_; // the message of the error
     mutable std::mutex mutex_;
     std::shared_ptr<T> handle_;
 };

@@ -50,7 +50,7 @@ std::shared_ptr<Sampler::Handle> Sampler::make(const Model &model, const Sampler
     return handle;
 }
 
-Sampler::Sampler(const Model &model, const SamplerOptions &options) : owned_("sampler", make(model, options)) {}
+Sampler::Sampler(const Model &model, const SamplerOptions &options) : owned_("this sampler is closed", make(model, options)) {}
 
 llama_token Sampler::sample(const Sequence &sequence) {
     const auto handle = owned_.get();

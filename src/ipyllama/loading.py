@@ -109,7 +109,7 @@ def load_weights(path: Path, options: LoadOptions, progress: Progress | None) ->
     try:
         str(path).encode()
     except UnicodeEncodeError:
-        raise BadModelFile(f"{ascii(path.name)} is not a UTF-8 name: rename the file") from None
+        raise BadModelFile(f"{path.name!a} is not a UTF-8 name: rename the file") from None
     watch = _core.LoadProgress()
     result: list[_core.Model | BaseException] = []
 

@@ -116,10 +116,14 @@ class Notebook:
         self.page.keyboard.press("Control+Enter")
         if wait:
             self.done(index)
+        else:
+            expect(self.prompt(index)).to_have_text("[*]:")
+
+    def prompt(self, index: int) -> Locator:
+        return self.cell(index).locator(".jp-InputArea-prompt")
 
     def done(self, index: int) -> None:
-        prompt = self.cell(index).locator(".jp-InputArea-prompt")
-        expect(prompt).to_have_text(re.compile(r"\[\d+\]:"), timeout=120_000)
+        expect(self.prompt(index)).to_have_text(re.compile(r"\[\d+\]:"), timeout=120_000)
 
     def stop(self) -> None:
         """The Stop button of the toolbar."""

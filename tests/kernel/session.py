@@ -18,6 +18,9 @@ from jupyter_client import BlockingKernelClient, KernelManager
 PATIENCE = 120.0
 """Seconds before a test takes the kernel for hung. Nothing normal takes that long, even on a busy machine."""
 
+DEAD = 3
+"""Seconds without an answer after which a front end takes a kernel for dead."""
+
 Message = dict[str, Any]
 
 
@@ -136,12 +139,12 @@ class Kernel:
         self.manager.interrupt_kernel()
 
     def ping(self) -> bool:
-        """Whether the heartbeat answers within the time after which a front end takes a kernel for dead."""
+        """Whether the heartbeat answers before a front end takes the kernel for dead."""
         socket = self.client.context.socket(zmq.REQ)
         try:
             socket.connect(self.client._make_url("hb"))
             socket.send(b"ping")
-            return bool(socket.poll(3000)) and socket.recv() == b"ping"
+            return bool(socket.poll(DEAD * 1000)) and socket.recv() == b"ping"
         finally:
             socket.close(linger=0)
 
@@ -149,7 +152,7 @@ class Kernel:
         """Ask the kernel for its description on the control channel, which a running cell does not block."""
         message = self.client.session.msg("kernel_info_request")
         self.client.control_channel.send(message)
-        return self._reply(self.client.get_control_msg, message["header"]["msg_id"])
+        return self._reply(self.client.get_control_msg, message["header"]["msg_id"], DEAD)
 
     def value(self, expression: str) -> Any:
         """The value of an expression, for plain data."""
@@ -187,7 +190,7 @@ class Kernel:
 
     def _read(self, msg_id: str, result: Result) -> None:
         try:
-            message = self.client.get_iopub_msg(timeout=1)
+            message = self.client.get_iopub_msg(timeout=0.1)
         except queue.Empty:
             assert self.manager.is_alive(), f"the kernel died: {self.stderr.read_text()[-2000:]}"
             return
@@ -195,9 +198,9 @@ class Kernel:
             message["arrived"] = datetime.now().astimezone()
             result.messages.append(message)
 
-    def _reply(self, get: Any, msg_id: str) -> Message:
+    def _reply(self, get: Any, msg_id: str, patience: float = PATIENCE) -> Message:
         while True:
-            message: Message = get(timeout=PATIENCE)
+            message: Message = get(timeout=patience)
             if message["parent_header"].get("msg_id") == msg_id:
                 return message
 

@@ -24,11 +24,11 @@ def oracle(tmp_path_factory: pytest.TempPathFactory):
 
 @pytest.fixture
 def load(tiny, smollm2: Path) -> Iterator[Load]:
-    """`load(name, **options)`: "smollm2" or a tiny architecture, on one thread; closed after the test."""
+    """`load(name, **options)`: "smollm2", a tiny architecture or a path, on one thread; closed after the test."""
     opened: list[LLM] = []
 
-    def open_model(name: str, **options) -> LLM:
-        path = smollm2 if name == "smollm2" else tiny(name)
+    def open_model(name: str | Path, **options) -> LLM:
+        path = name if isinstance(name, Path) else smollm2 if name == "smollm2" else tiny(name)
         opened.append(ipyllama.load(path, **{"n_ctx": 1024, "n_threads": 1, **options}))
         return opened[-1]
 

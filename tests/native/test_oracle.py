@@ -23,6 +23,7 @@ MULTILINGUAL = (
 )
 LONG = "".join(f"{n}. In {1900 + 7 * n} a ship left the harbour with {n * 13} crates of green tea. " for n in range(41))
 STORY = "".join(f"{n}. The {color} fox met a dog near {n * 17} trees. " for n in range(9) for color in ("red", "grey"))
+LATER = "And what did they do then, all of them, under the trees? " * 7
 N_GREEDY = 32
 EVERY_KIND = ("smollm2", "llama", "gemma3", "mamba", "lfm2", "jamba")
 TRIMMABLE = ("smollm2", "llama", "gemma3")
@@ -111,10 +112,10 @@ def test_reused_and_restored_equal_cold(load, oracle: Oracle, tmp_path: Path, ki
         assert usage.restored in (len(asked.prompt(STORY)) - 1, len(asked.prompt(STORY)))
 
     asked.check(asked.prompt("Something else altogether, and long enough to be worth the while. " * 4))
-    _, usage = asked.check(asked.prompt("And then?", after=second))  # back on the first branch
+    _, usage = asked.check(asked.prompt(LATER, after=second))  # back on the first branch
     windowed = kind == "gemma3"  # only a window of it could be copied, so it is computed
     assert usage.restored == (0 if windowed else len(second) - 1)
-    _, usage = asked.check(asked.prompt("And then?", after=third))  # and on the other one
+    _, usage = asked.check(asked.prompt(LATER, after=third))  # and on the other one
     assert (usage.restored == 0) == windowed
 
 

@@ -133,8 +133,14 @@ class Generation:
             timings=self._timings(),
             model=self._request.model_name,
             seed=int(self._request.options.seed),
-            notes=self._request.notes,
+            notes=(*self._request.notes, *self._unread()),
         )
+
+    def _unread(self) -> tuple[str, ...]:
+        done, total = len(self._live), len(self._request.prompt)
+        if self._sampled or done >= total - 1:
+            return ()
+        return (f"stopped while reading the prompt: {done:,} of {total:,} tokens are read, and stay so",)
 
     def _timings(self) -> Timings:
         queued = self._began - self._job.submitted
