@@ -25,7 +25,9 @@ template <typename T> nb::ndarray<nb::numpy, T, nb::ndim<1>> to_array(std::vecto
     return {data->data(), {data->size()}, capsule};
 }
 
-inline nb::bytes to_bytes(const std::string &text) { return nb::bytes(text.data(), text.size()); }
+inline nb::bytes to_bytes(const std::string &text) {
+    return nb::bytes(text.data(), text.size());
+}
 
 // Upstream promises no encoding: what is not UTF-8 becomes U+FFFD.
 inline nb::str to_text(const std::string &text) {

@@ -22,8 +22,7 @@ void init_context(nb::module_ &m) {
 
     nb::class_<Context> context(m, "Context", "KV memory and compute buffers for one model; keeps the model alive.");
     bind_close(context);
-    context
-        .def(nb::init<const Model &, const ContextOptions &>(), "model"_a, "options"_a, release_gil())
+    context.def(nb::init<const Model &, const ContextOptions &>(), "model"_a, "options"_a, release_gil())
         .def("abort", &Context::abort, "End a running step within one micro-batch; refuse steps until clear_abort().")
         .def("clear_abort", &Context::clear_abort, "Allow steps again.")
         .def_prop_ro("n_ctx", &Context::n_ctx, "Tokens of KV memory, as llama.cpp rounded it.")
@@ -33,8 +32,7 @@ void init_context(nb::module_ &m) {
 
     nb::class_<Snapshot>(m, "Snapshot", "The KV of a whole sequence, copied out of its context.")
         .def_prop_ro("tokens", &Snapshot::tokens, "The ledger when it was taken.")
-        .def_prop_ro(
-            "nbytes", [](const Snapshot &self) { return self.data().size(); }, "Size in bytes.");
+        .def_prop_ro("nbytes", [](const Snapshot &self) { return self.data().size(); }, "Size in bytes.");
 
     nb::class_<Sequence>(m, "Sequence", "One run of tokens with KV in a context.")
         .def(nb::init<std::shared_ptr<Context>, llama_seq_id>(), "context"_a, "id"_a = 0, release_gil())

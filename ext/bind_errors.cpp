@@ -37,7 +37,7 @@ void translate(const std::exception_ptr &pointer, void * /*payload*/) {
     } catch (const ipyllama::Error &error) {
         raise(class_name(error.kind()), error.what());
     } catch (const nb::builtin_exception &) {
-        throw; // nanobind's own
+        throw;                                // nanobind's own
     } catch (const std::logic_error &error) { // upstream's, out of its C API
         raise("LlamaError", std::string("llama.cpp failed: ") + error.what());
     } catch (const std::runtime_error &error) {
@@ -47,4 +47,6 @@ void translate(const std::exception_ptr &pointer, void * /*payload*/) {
 
 } // namespace
 
-void init_errors(nb::module_ & /*m*/) { nb::register_exception_translator(translate); }
+void init_errors(nb::module_ & /*m*/) {
+    nb::register_exception_translator(translate);
+}

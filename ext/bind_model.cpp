@@ -44,8 +44,7 @@ void init_model(nb::module_ &m) {
         .def(nb::init<>())
         .def_prop_ro(
             "fraction", [](const LoadProgress &self) { return self.fraction.load(); }, "0.0 to 1.0.")
-        .def(
-            "cancel", [](LoadProgress &self) { self.cancelled = true; }, "Make the load raise Aborted.");
+        .def("cancel", [](LoadProgress &self) { self.cancelled = true; }, "Make the load raise Aborted.");
 
     nb::class_<Model> model(m, "Model", "Weights, vocabulary and metadata of one GGUF file.");
     bind_close(model);

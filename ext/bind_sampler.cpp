@@ -16,8 +16,9 @@ void init_sampler(nb::module_ &m) {
         .def_rw("repeat_last_n", &SamplerOptions::repeat_last_n, "How many recent tokens are penalised.")
         .def_rw("seed", &SamplerOptions::seed, "Seed of the random draw, 32 bits.");
 
-    nb::class_<Sampler> sampler(m, "Sampler", "Chooses tokens from logits: penalties, top-k, top-p, min-p, "
-                                              "temperature, draw, in this order.");
+    nb::class_<Sampler> sampler(m, "Sampler",
+                                "Chooses tokens from logits: penalties, top-k, top-p, min-p, "
+                                "temperature, draw, in this order.");
     bind_close(sampler);
     sampler.def(nb::init<const Model &, const SamplerOptions &>(), "model"_a, "options"_a, release_gil())
         .def("sample", &Sampler::sample, "sequence"_a, release_gil(),

@@ -16,7 +16,9 @@ Backend::Backend() {
     llama_backend_init();
 }
 
-Backend::~Backend() { llama_backend_free(); }
+Backend::~Backend() {
+    llama_backend_free();
+}
 
 std::shared_ptr<Backend> Backend::shared() {
     static std::mutex mutex;

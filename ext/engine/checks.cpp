@@ -27,8 +27,14 @@ void on_failed_check(const char *message) {
 
 } // namespace
 
-ChecksThrow::ChecksThrow() { ++guards; }
-ChecksThrow::~ChecksThrow() { --guards; }
-void ChecksThrow::install() { ggml_set_abort_callback(on_failed_check); }
+ChecksThrow::ChecksThrow() {
+    ++guards;
+}
+ChecksThrow::~ChecksThrow() {
+    --guards;
+}
+void ChecksThrow::install() {
+    ggml_set_abort_callback(on_failed_check);
+}
 
 } // namespace ipyllama

@@ -10,7 +10,9 @@ namespace {
 
 constexpr std::uint32_t max_context = 1U << 24;
 
-bool on_abort_check(void *user_data) { return static_cast<std::atomic<bool> *>(user_data)->load(); }
+bool on_abort_check(void *user_data) {
+    return static_cast<std::atomic<bool> *>(user_data)->load();
+}
 
 ggml_type cache_type(const std::string &name) {
     static const std::map<std::string, ggml_type> types = {
@@ -60,9 +62,9 @@ ContextHandle::ContextHandle(std::shared_ptr<ModelHandle> model_, const ContextO
         if (!why.empty() && why.find("alloc") == std::string::npos) { // options that do not suit this model
             throw Error(ErrorKind::bad_argument, "llama.cpp cannot make this context: " + why);
         }
-        throw Error(ErrorKind::not_enough_memory,
-                    "llama.cpp cannot make a context of " + std::to_string(options.n_ctx) + " tokens (" + why +
-                        "). Ask for a smaller n_ctx.");
+        throw Error(ErrorKind::not_enough_memory, "llama.cpp cannot make a context of " +
+                                                      std::to_string(options.n_ctx) + " tokens (" + why +
+                                                      "). Ask for a smaller n_ctx.");
     }
 }
 
@@ -100,9 +102,17 @@ void Context::close() {
     }
 }
 
-std::uint32_t Context::n_ctx() const { return llama_n_ctx(owned_.get()->context); }
-std::uint32_t Context::n_batch() const { return llama_n_batch(owned_.get()->context); }
-std::uint32_t Context::n_seq_max() const { return llama_n_seq_max(owned_.get()->context); }
-int Context::n_threads() const { return llama_n_threads(owned_.get()->context); }
+std::uint32_t Context::n_ctx() const {
+    return llama_n_ctx(owned_.get()->context);
+}
+std::uint32_t Context::n_batch() const {
+    return llama_n_batch(owned_.get()->context);
+}
+std::uint32_t Context::n_seq_max() const {
+    return llama_n_seq_max(owned_.get()->context);
+}
+int Context::n_threads() const {
+    return llama_n_threads(owned_.get()->context);
+}
 
 } // namespace ipyllama

@@ -13,7 +13,9 @@ namespace ipyllama {
 #ifdef _WIN32
 
 // std::regex, the reason for deep stacks, throws there when it runs out of stack.
-void with_stack(std::size_t /*bytes*/, const std::function<void()> &work) { work(); }
+void with_stack(std::size_t /*bytes*/, const std::function<void()> &work) {
+    work();
+}
 
 #else
 
@@ -46,7 +48,8 @@ void with_stack(std::size_t bytes, const std::function<void()> &work) {
                          pthread_create(&thread, &attributes, run, &task) == 0;
     pthread_attr_destroy(&attributes);
     if (!started) {
-        throw Error(ErrorKind::not_enough_memory, "there is no memory for a stack of " + std::to_string(bytes) + " bytes");
+        throw Error(ErrorKind::not_enough_memory,
+                    "there is no memory for a stack of " + std::to_string(bytes) + " bytes");
     }
     pthread_join(thread, nullptr);
     if (task.error) {

@@ -6,7 +6,16 @@
 
 namespace ipyllama {
 
-enum class ErrorKind { aborted, bad_argument, bad_model_file, bad_state, cannot_trim, closed, decode, not_enough_memory };
+enum class ErrorKind {
+    aborted,
+    bad_argument,
+    bad_model_file,
+    bad_state,
+    cannot_trim,
+    closed,
+    decode,
+    not_enough_memory
+};
 
 class Error : public std::runtime_error {
   public:

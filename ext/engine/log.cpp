@@ -48,7 +48,9 @@ void on_line(ggml_log_level level, const char *text, void * /*user_data*/) {
 
 } // namespace
 
-void install() { llama_log_set(on_line, nullptr); }
+void install() {
+    llama_log_set(on_line, nullptr);
+}
 
 std::uint64_t next_number() {
     const std::lock_guard lock(ring().mutex);

@@ -117,8 +117,8 @@ std::string Model::detokenize(const std::vector<llama_token> &tokens, bool speci
     }
     return fill_string(
         [&](char *buffer, int size) {
-            return llama_detokenize(handle->vocab(), tokens.data(), static_cast<int>(tokens.size()), buffer, size, false,
-                                    special);
+            return llama_detokenize(handle->vocab(), tokens.data(), static_cast<int>(tokens.size()), buffer, size,
+                                    false, special);
         },
         static_cast<int>(tokens.size()) * 8 + 16);
 }
@@ -167,8 +167,7 @@ std::optional<std::string> Model::chat_template(const std::optional<std::string>
 
 std::string Model::description() const {
     const auto handle = owned_.get();
-    return get_string(
-        [&](char *buffer, std::size_t size) { return llama_model_desc(handle->model, buffer, size); });
+    return get_string([&](char *buffer, std::size_t size) { return llama_model_desc(handle->model, buffer, size); });
 }
 
 } // namespace ipyllama

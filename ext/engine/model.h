@@ -47,7 +47,8 @@ class Model {
     // Throws bad_model_file with llama.cpp's own words, aborted if `progress` was cancelled.
     static std::shared_ptr<Model> load(const std::string &path, const ModelOptions &options,
                                        const std::shared_ptr<LoadProgress> &progress);
-    explicit Model(std::shared_ptr<ModelHandle> handle) : owned_("this model is closed: load it again", std::move(handle)) {}
+    explicit Model(std::shared_ptr<ModelHandle> handle)
+        : owned_("this model is closed: load it again", std::move(handle)) {}
 
     std::shared_ptr<ModelHandle> handle() const { return owned_.get(); }
     void close() { owned_.close(); }

@@ -23,9 +23,8 @@ void check(const SamplerOptions &options) {
 // The order is llama.cpp's own: penalties, top-k, top-p, min-p, temperature, draw.
 std::shared_ptr<Sampler::Handle> Sampler::make(const Model &model, const SamplerOptions &options) {
     check(options);
-    auto handle = std::shared_ptr<Handle>(
-        new Handle{model.handle(), {llama_sampler_chain_init(llama_sampler_chain_default_params()), llama_sampler_free},
-                   {}, {}});
+    auto handle = std::shared_ptr<Handle>(new Handle{
+        model.handle(), {llama_sampler_chain_init(llama_sampler_chain_default_params()), llama_sampler_free}, {}, {}});
     const int n_vocab = llama_vocab_n_tokens(handle->model->vocab());
     handle->candidates.resize(static_cast<std::size_t>(n_vocab));
     auto add = [&](llama_sampler *sampler) { llama_sampler_chain_add(handle->chain.get(), sampler); };
@@ -50,7 +49,8 @@ std::shared_ptr<Sampler::Handle> Sampler::make(const Model &model, const Sampler
     return handle;
 }
 
-Sampler::Sampler(const Model &model, const SamplerOptions &options) : owned_("this sampler is closed", make(model, options)) {}
+Sampler::Sampler(const Model &model, const SamplerOptions &options)
+    : owned_("this sampler is closed", make(model, options)) {}
 
 llama_token Sampler::sample(const Sequence &sequence) {
     const auto handle = owned_.get();
@@ -91,7 +91,11 @@ void Sampler::reset() {
     llama_sampler_reset(handle->chain.get());
 }
 
-void Sampler::close() { owned_.close(); }
-bool Sampler::closed() const { return owned_.closed(); }
+void Sampler::close() {
+    owned_.close();
+}
+bool Sampler::closed() const {
+    return owned_.closed();
+}
 
 } // namespace ipyllama

@@ -34,8 +34,8 @@ void Sequence::decode(const std::vector<llama_token> &tokens) {
     const auto n_batch = llama_n_batch(handle->context);
     const auto n_ctx = llama_n_ctx(handle->context);
     require(!tokens.empty(), "there are no tokens to evaluate");
-    require(tokens.size() <= n_batch, std::to_string(tokens.size()) + " tokens in one step: at most " +
-                                          std::to_string(n_batch) + " (n_batch)");
+    require(tokens.size() <= n_batch,
+            std::to_string(tokens.size()) + " tokens in one step: at most " + std::to_string(n_batch) + " (n_batch)");
     require(ledger_.size() + tokens.size() <= n_ctx, "the context of " + std::to_string(n_ctx) + " tokens is full");
     std::for_each(tokens.begin(), tokens.end(), [&](llama_token token) { handle->model->check_token(token); });
     if (handle->abort) {

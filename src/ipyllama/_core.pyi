@@ -274,7 +274,7 @@ class Sequence:
 
     def decode(self, tokens: _Sequence[int]) -> None:
         """
-        One step: evaluate up to n_batch tokens after the ledger. Raises Aborted if the abort flag is set; the ledger then holds what was evaluated.
+        One step: evaluate up to n_batch tokens after the ledger. Raises Aborted if the abort flag is set; the ledger then holds what is in memory, which on recurrent and hybrid models may be nothing.
         """
 
     def trim(self, n: int) -> None:
@@ -309,7 +309,9 @@ class Sequence:
         """
 
     def snapshot(self) -> Snapshot:
-        """Copy the KV and the ledger out."""
+        """
+        Copy the KV and the ledger out. Of a windowed model's layers only the window is copied: what is longer comes back equal within rounding, and cannot be trimmed.
+        """
 
     def restore(self, snapshot: Snapshot) -> None:
         """
