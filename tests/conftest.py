@@ -6,6 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("tests", deadline=None)  # a busy machine is no failure
+settings.load_profile("tests")
 
 TinyModel = Callable[[str], Path]
 

@@ -2,6 +2,10 @@
 
 #include <climits>
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 #include "checks.h"
 #include "deep_stack.h"
 #include "log.h"
@@ -53,6 +57,13 @@ void require_vocab(const ModelHandle &handle) {
 }
 
 } // namespace
+
+ModelHandle::~ModelHandle() {
+    llama_model_free(model);
+#ifdef __GLIBC__
+    malloc_trim(0); // "unload frees the memory" includes what the allocator would keep for later
+#endif
+}
 
 void ModelHandle::check_token(llama_token token) const {
     const int n = llama_vocab_n_tokens(vocab());

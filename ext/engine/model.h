@@ -31,7 +31,7 @@ struct LoadProgress {
 
 struct ModelHandle {
     ModelHandle(std::shared_ptr<Backend> backend_, llama_model *model_) : backend(std::move(backend_)), model(model_) {}
-    ~ModelHandle() { llama_model_free(model); }
+    ~ModelHandle();
     ModelHandle(const ModelHandle &) = delete;
     ModelHandle &operator=(const ModelHandle &) = delete;
 
