@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from native.jobs import Gate, options, prompt
 
 import ipyllama
 from ipyllama.llm import LLM
@@ -35,3 +36,25 @@ def load(tiny, smollm2: Path) -> Iterator[Load]:
     yield open_model
     for llm in opened:
         llm.close()
+
+
+@pytest.fixture
+def llm(load: Load) -> LLM:
+    """Random text, in a context that takes seconds to fill."""
+    return load("llama", n_ctx=16384)
+
+
+@pytest.fixture
+def bigram(load: Load) -> LLM:
+    """Greedy text that is known: the alphabet again and again."""
+    return load("llama-bigram")
+
+
+@pytest.fixture
+def gate(llm: LLM) -> Iterator[Gate]:
+    """The worker of `llm` is held by a job."""
+    gate = Gate()
+    llm.generate(prompt(llm, "first"), options(max_tokens=1), wrap=gate)
+    assert gate.reached.wait(60)
+    yield gate
+    gate.open.set()

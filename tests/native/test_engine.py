@@ -1,77 +1,24 @@
-"""Engine and Job: order, places, cancel, errors, close, and why generation ends."""
+"""Engine and Job: what a job tells, order and places, errors, and why generation ends."""
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import gguf
 import numpy as np
 import pytest
+from native.jobs import Gate, endless, options, places, prompt
 
 from ipyllama.engine import Job
-from ipyllama.errors import Aborted, BadArgument, BadOption, ClosedError, DecodeError, Interrupted, PromptTooLong
+from ipyllama.errors import Aborted, BadArgument, BadOption, DecodeError, PromptTooLong
 from ipyllama.ledger import Ledger
 from ipyllama.llm import LLM
-from ipyllama.options import GenerateOptions
-from ipyllama.reply import Delta, Event, Finished, Prefill, Queued, Reply
+from ipyllama.reply import Delta, Finished, Prefill, Reply
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz "
 Load = Callable[..., LLM]
-
-
-@pytest.fixture
-def llm(load: Load) -> LLM:
-    """Random text, in a context that takes seconds to fill."""
-    return load("llama", n_ctx=16384)
-
-
-@pytest.fixture
-def bigram(load: Load) -> LLM:
-    """Greedy text that is known: the alphabet again and again."""
-    return load("llama-bigram")
-
-
-class Gate:
-    """A wrap that holds the worker until the gate is opened."""
-
-    def __init__(self) -> None:
-        self.reached, self.open = threading.Event(), threading.Event()
-
-    def __call__(self, reply: Reply, ledger: Ledger) -> Reply:
-        self.reached.set()
-        assert self.open.wait(60)
-        return reply
-
-
-@pytest.fixture
-def gate(llm: LLM) -> Iterator[Gate]:
-    """The worker of `llm` is held by a job."""
-    gate = Gate()
-    llm.generate(prompt(llm, "first"), options(max_tokens=1), wrap=gate)
-    assert gate.reached.wait(60)
-    yield gate
-    gate.open.set()
-
-
-def prompt(llm: LLM, text: str) -> Ledger:
-    return Ledger().append_prompt(llm.tokenize(text))
-
-
-def options(**chosen: object) -> GenerateOptions:
-    return GenerateOptions().replace_from({"temperature": 0, **chosen})
-
-
-def endless(llm: LLM, text: str = "go") -> Job:
-    """A job that runs for seconds if nobody ends it."""
-    return llm.generate(prompt(llm, text), GenerateOptions(max_tokens=100_000, temperature=0))
-
-
-def places(events: list[Event]) -> list[int]:
-    return [event.place for event in events if isinstance(event, Queued)]
 
 
 # -- what a job tells ---------------------------------------------------------------------------------------
@@ -145,106 +92,6 @@ def test_jobs_run_in_order_and_are_told_their_place(llm: LLM, gate: Gate) -> Non
 
 def test_a_job_that_need_not_wait_is_told_no_place(llm: LLM) -> None:
     assert places(list(llm.start("hello", max_tokens=1))) == []
-
-
-def test_cancelled_while_it_waits_a_job_ends_at_once(llm: LLM, gate: Gate) -> None:
-    first, second = endless(llm), llm.start("after", max_tokens=2)
-    first.cancel()
-    reply = first.result()  # the gate is still shut
-    assert (reply.finish_reason, reply.text, reply.tokens, reply.usage.generated) == ("interrupted", "", (), 0)
-    first.cancel()  # again, and after its end
-    assert llm.n_busy == 2
-    gate.open.set()
-    events = list(second)
-    assert places(events) == [2, 1]
-    assert second.result().finish_reason == "length"
-
-
-def test_ctrl_c_while_it_waits_gives_the_prompt_back_at_once(llm: LLM, gate: Gate) -> None:
-    waiting = endless(llm)
-    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
-    with pytest.raises(Interrupted) as caught:
-        waiting.result()
-    assert not gate.open.is_set()
-    assert caught.value.reply.finish_reason == "interrupted"
-
-
-# -- ending early -------------------------------------------------------------------------------------------
-
-
-def test_cancelled_in_prefill_it_keeps_whole_pieces_for_the_next(llm: LLM) -> None:
-    ledger = Ledger().append_prompt([1, *(262 + n % 94 for n in range(16_000))])
-    job = llm.generate(ledger, options(max_tokens=3))
-    for event in job:
-        if isinstance(event, Prefill) and event.done == 512:
-            job.cancel()
-    reply = job.result()
-    assert (reply.finish_reason, reply.tokens, reply.text) == ("interrupted", (), "")
-    kept = llm.n_live
-    assert 512 <= kept < 16_000
-    assert kept % 256 == 0
-    assert reply.usage.computed == kept
-    again = llm.generate(ledger.head(kept + 300), options(max_tokens=3)).result()
-    assert again.usage.reused == kept
-    assert again.usage.prompt == kept + 300
-
-
-def test_cancelled_while_it_writes_it_keeps_what_was_written(llm: LLM) -> None:
-    job = endless(llm)
-    shown = ""
-    for event in job:
-        if isinstance(event, Delta):
-            shown += event.text
-            if len(shown) > 20:
-                job.cancel()
-    reply = job.result()
-    assert reply.finish_reason == "interrupted"
-    assert reply.text == shown
-    assert 20 < len(reply.tokens) < 16_000
-    follow_up = prompt(llm, "go").append_sampled(reply.tokens).append_prompt([300, 301])
-    assert llm.generate(follow_up, options(max_tokens=1)).result().usage.reused >= len(follow_up) - 3
-
-
-def test_ctrl_c_wherever_it_falls_keeps_the_partial_reply(llm: LLM) -> None:
-    seen: list[Event] = []
-    strikes = [signal.SIGINT]
-
-    def show(event: Event) -> None:
-        seen.append(event)
-        if isinstance(event, Delta) and strikes:
-            signal.raise_signal(strikes.pop())
-
-    with pytest.raises(Interrupted) as caught:
-        endless(llm).run(show)
-    reply = caught.value.reply
-    assert reply.finish_reason == "interrupted"
-    assert seen[-1] == Finished(reply)
-    assert llm.complete("and then it works again", max_tokens=3).usage.generated == 3
-
-
-def test_ctrl_c_while_waiting_for_the_reply(llm: LLM) -> None:
-    job = endless(llm)
-    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
-    with pytest.raises(Interrupted) as caught:
-        job.result()
-    assert caught.value.reply is job._reply
-    assert job.result().finish_reason == "interrupted"
-
-
-def test_leaving_the_loop_ends_the_job(llm: LLM) -> None:
-    job = endless(llm)
-    for event in job:
-        if isinstance(event, Delta):
-            break
-    assert job.result().finish_reason == "interrupted"
-
-
-def test_cancelling_what_is_over_changes_nothing(llm: LLM) -> None:
-    job = llm.start("hello", max_tokens=3)
-    reply = job.result()
-    job.cancel()
-    assert job.result() is reply
-    assert llm.complete("hello", max_tokens=3).finish_reason == "length"
 
 
 # -- errors -------------------------------------------------------------------------------------------------
@@ -363,55 +210,3 @@ def test_the_context_is_full(load: Load) -> None:
     again = llm.generate(Ledger().append_prompt([300] * 246), options(max_tokens=500)).result()
     assert again.tokens == reply.tokens
     assert again.usage.reused == 245
-
-
-# -- close --------------------------------------------------------------------------------------------------
-
-
-def test_close_ends_what_runs_and_what_waits(llm: LLM) -> None:
-    running, waiting = endless(llm), endless(llm, "another")
-    next(event for event in running if isinstance(event, Delta))
-    running, third = endless(llm), endless(llm)  # leaving the loop above ended the first
-    llm.close()
-    for job in (running, waiting, third):
-        assert job.result().finish_reason == "interrupted"
-    with pytest.raises(ClosedError, match="load it again"):
-        llm.complete("hello")
-    llm.close()
-    assert llm.closed
-    assert (llm.n_live, llm.n_busy, llm.parked_bytes) == (0, 0, 0)
-
-
-def test_close_from_the_worker_itself(llm: LLM) -> None:
-    both_there = threading.Event()
-
-    def wrap(reply: Reply, ledger: Ledger) -> Reply:
-        assert both_there.wait(60)
-        llm.close()
-        return reply
-
-    job = llm.generate(prompt(llm, "a"), options(max_tokens=2), wrap=wrap)
-    behind = endless(llm)
-    both_there.set()
-    assert job.result().usage.generated == 2
-    assert behind.result().finish_reason == "interrupted"
-    assert llm.closed
-
-
-def test_close_from_many_threads(llm: LLM) -> None:
-    job = endless(llm)
-    threads = [threading.Thread(target=llm.close) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert job.result().finish_reason == "interrupted"
-
-
-def test_the_worker_goes_with_the_model(load: Load) -> None:
-    before = threading.active_count()
-    llm = load("llama")
-    llm.complete("hello", max_tokens=1)
-    assert threading.active_count() == before + 1
-    llm.close()
-    assert threading.active_count() == before

@@ -140,7 +140,8 @@ class Generation:
         done, total = len(self._live), len(self._request.prompt)
         if self._sampled or done >= total - 1:
             return ()
-        return (f"stopped while reading the prompt: {done:,} of {total:,} tokens are read, and stay so",)
+        kept = f"{done:,} of its {total:,} tokens are kept" if done else f"none of its {total:,} tokens could be kept"
+        return (f"stopped while reading the prompt: {kept}",)
 
     def _timings(self) -> Timings:
         queued = self._began - self._job.submitted
