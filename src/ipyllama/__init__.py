@@ -20,9 +20,12 @@ if TYPE_CHECKING:
     from ipyllama._build import build_info as build_info
     from ipyllama.chat import Chat as Chat
     from ipyllama.chat import Turn as Turn
+    from ipyllama.errors import Interrupted as Interrupted
+    from ipyllama.errors import LlamaError as LlamaError
     from ipyllama.llm import LLM as LLM
     from ipyllama.llm import load as load
     from ipyllama.llm import loaded as loaded
+    from ipyllama.loading import LoadOptions as LoadOptions
     from ipyllama.models import list_models as list_models
     from ipyllama.options import GenerateOptions as GenerateOptions
     from ipyllama.reply import Reply as Reply
@@ -38,6 +41,9 @@ _HOME: Final = {
     "list_models": "models",
     "GenerateOptions": "options",
     "Reply": "reply",
+    "LoadOptions": "loading",
+    "LlamaError": "errors",
+    "Interrupted": "errors",
 }
 
 __all__ = [
@@ -45,6 +51,9 @@ __all__ = [
     "BuildInfo",
     "Chat",
     "GenerateOptions",
+    "Interrupted",
+    "LlamaError",
+    "LoadOptions",
     "Reply",
     "Turn",
     "build_info",
@@ -65,6 +74,10 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("ipyllama")
+    if name == "errors":
+        from importlib import import_module
+
+        return import_module("ipyllama.errors")
     if name == "_core":
         from ipyllama._openmp import load_core
 

@@ -47,7 +47,7 @@ class PromptTooLong(LlamaError):
         over = n_prompt - n_ctx + 1  # one token must be left for the answer
         super().__init__(
             f"the prompt has {n_prompt:,} tokens, {over:,} too many for a context of {n_ctx:,} (one is kept for "
-            "the answer). Shorten it, start over with --reset, or load the model with a larger n_ctx."
+            "the answer). Shorten it, begin a new conversation, or load the model with a larger n_ctx."
         )
         self.n_prompt, self.n_ctx, self.n_over = n_prompt, n_ctx, over
 
@@ -95,4 +95,4 @@ class Interrupted(KeyboardInterrupt):
         self.reply = reply
 
     def _render_traceback_(self) -> list[str]:
-        return ["Interrupted: what was written is kept, and the next cell goes on from there"]
+        return ["Interrupted: what was written so far is kept"]

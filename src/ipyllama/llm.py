@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from ipyllama import _core
 from ipyllama.engine import Engine, Job, Request
 from ipyllama.engine.engine import Wrap
+from ipyllama.errors import BadOption
 from ipyllama.ledger import Ledger
 from ipyllama.loading import LoadOptions, choose, context_options, load_options, load_weights, satisfies
 from ipyllama.models import LocalModel, Progress, resolve
@@ -42,7 +43,7 @@ class LLM:
         self.name, self.path = found.name, Path(found.path)
         self.vocab = Vocabulary(native)
         self.n_ctx_train = native.n_ctx_train
-        self.description = found.header.description
+        self.description, self.quantisation = found.header.description, found.header.quantisation
         context = _core.Context(native, context_options(options))
         self.n_ctx, self.n_threads = context.n_ctx, context.n_threads
         try:
@@ -62,9 +63,12 @@ class LLM:
         return self._template
 
     def complete(self, prompt: str, **options: Any) -> Reply:
-        """Continue `prompt` as it is, without a template. `options` are the fields of `GenerateOptions`.
+        """Continue `prompt` as it is, without a template. Control tokens written out in it count as such.
 
-        Ctrl-C raises `Interrupted`, whose `reply` holds what was generated.
+        `options`: max_tokens, temperature, top_p, top_k, min_p, repeat_penalty, seed, stop; `GenerateOptions` has
+        their meaning and defaults.
+
+        Raises `BadOption` and `PromptTooLong`. Ctrl-C raises `Interrupted`, whose `reply` holds what was generated.
         """
         return self.start(prompt, **options).result()
 
@@ -77,6 +81,8 @@ class LLM:
     def start(self, prompt: str, *, notes: tuple[str, ...] = (), **options: Any) -> Job:
         """Like `complete`, but returns the `Job` at once: iterate over it for events, or `cancel()` it. `notes` go
         into the reply."""
+        if not isinstance(prompt, str):
+            raise BadOption(f"the prompt must be a text: got {type(prompt).__name__}")
         tokens = self.vocab.tokenize(prompt, parse_special=True)
         return self.generate(Ledger().append_prompt(tokens), GenerateOptions().replace_from(options), notes)
 

@@ -55,12 +55,17 @@ def test_a_wrong_line(bigram: Kernel, code: str, words: list[str]) -> None:
     assert bigram.value("after.text") == "abc"
 
 
-@pytest.mark.parametrize("code", ["%%llama\nHi", "%%llama --raw\nHi", "%llama status", "%llama unload"])
+@pytest.mark.parametrize("code", ["%%llama\nHi", "%%llama --raw\nHi", "%llama unload"])
 def test_no_model(kernel: Kernel, code: str) -> None:
     kernel.run("%reload_ext ipyllama")  # frees what was loaded
     line = error_line(kernel, code)
     assert "NoModelLoaded" in line
     assert "%llama load smollm2" in line
+
+
+def test_the_state_of_nothing_is_no_error(kernel: Kernel) -> None:
+    kernel.run("%reload_ext ipyllama")
+    assert kernel.run("%llama status").text.startswith("no model is loaded: %llama load smollm2")
 
 
 @pytest.mark.parametrize("kept", [0, 3, 20, 5_000, 0.5, 0.99])
@@ -105,7 +110,9 @@ def test_a_prompt_that_is_too_long(bigram: Kernel, tiny: Callable[[str], Path]) 
 
 def test_stop_on_error_ends_run_all(bigram: Kernel) -> None:
     """JupyterLab's "run all" stops at a cell that failed; an error of ours counts as one."""
+    busy = bigram.client.execute("import time; time.sleep(0.5)")  # so that both others are in the queue
     message = bigram.client.execute("%%llama --nonsense\nHi", stop_on_error=True)
     behind = bigram.client.execute("1 + 1")
+    assert bigram.finish(busy).ok
     assert bigram.finish(message).content["status"] == "error"
     assert bigram.finish(behind).content["status"] == "aborted"

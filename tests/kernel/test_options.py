@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from kernel.session import Kernel
@@ -163,3 +164,20 @@ def test_out_is_the_whole_reply(smol: Kernel) -> None:
     assert smol.value("answer.messages[-1]['role']") == "assistant"
     shown = smol.run("answer").of("execute_result")[0]["content"]["data"]
     assert shown == result.bundles[-1]
+
+
+def test_other_load_options_take_the_place_of_the_earlier_model(kernel: Kernel, tiny: Callable[[str], Path]) -> None:
+    path = tiny("llama-bigram")
+    kernel.run("%reload_ext ipyllama")
+    kernel.run(f'%llama load "{path}" --n-ctx 256')
+    kernel.run(f'%llama load "{path}" --n-ctx 512')
+    assert kernel.value("[llm.n_ctx for llm in __import__('ipyllama').loaded()]") == [512]
+    assert "context of 512" in kernel.run(f'%llama load "{path}"').text
+    kernel.run("%llama unload")
+    assert kernel.value("__import__('ipyllama').loaded()") == []
+
+
+def test_a_variable_in_the_system_prompt(bigram: Kernel) -> None:
+    bigram.run("who = 'a cat'")
+    bigram.run('%%llama --chat variable --system "You are {{who}}." -n 3 --out reply\nHi')
+    assert bigram.value("reply.system") == "You are a cat."

@@ -222,7 +222,7 @@ def test_another_system_prompt_is_named() -> None:
     talk.say("hi", "abc", sampled=list(b"abc"), end="<|im_end|>")
     talk.system = "B"
     plan = talk.plan("more")
-    assert plan.cause == f"the system prompt changed: the prompt differs from token {plan.kept} on"
+    assert plan.cause == f"the system prompt changed, so the conversation was read again from token {plan.kept} on"
     after = "<|im_end|>\n<|im_start|>user\nmore<|im_end|>\n<|im_start|>assistant\n"
     assert plan.ledger.segments[-1].tokens == (*b"abc", *talk.vocab.tokenize(after, False, True))
     # The ids are those sampled, but here they are prompt: this context never sampled them.

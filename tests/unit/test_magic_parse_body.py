@@ -60,7 +60,7 @@ def test_variables_are_inserted(body: str, text: str) -> None:
     ],
 )
 def test_everything_else_passes_byte_for_byte(body: str) -> None:
-    assert insert_variables(body, NAMESPACE) == (body, ())
+    assert insert_variables(body, NAMESPACE)[0] == body
 
 
 def test_what_is_not_a_variable_stays_and_is_told_once() -> None:
@@ -101,3 +101,14 @@ def test_text_without_a_name_in_double_braces_is_unchanged(body: str) -> None:
 def test_inserted_text_is_exact_whatever_it_holds(before: str, value: str, after: str) -> None:
     if "{" not in before + after and not before.endswith("\\"):
         assert insert_variables(f"{before}{{{{v}}}}{after}", {"v": value}) == (before + value + after, ())
+
+
+@pytest.mark.parametrize("place", ["{{name.upper()}}", "{{name!r}}", "{{ n + 1 }}", "{{name | upper}}"])
+def test_an_expression_is_not_evaluated_and_that_is_told(place: str) -> None:
+    note = f"{place} was sent as written: only names, .attributes and [indices] are inserted"
+    assert insert_variables(f"a {place} b", NAMESPACE) == (f"a {place} b", (note,))
+
+
+@pytest.mark.parametrize("place", ["{{x + 1}}", r"\{{name!r}}", "{{1 + 1}}", r"\frac{{a+b}}{2}"])
+def test_double_braces_that_mean_no_variable_pass_without_a_note(place: str) -> None:
+    assert insert_variables(place, NAMESPACE) == (place, ())

@@ -15,7 +15,7 @@ from ipyllama.chat.messages import Messages, conversation
 from ipyllama.chat.template import ChatTemplate
 from ipyllama.chat.tree import Tree
 from ipyllama.chat.turn import Turn
-from ipyllama.errors import TemplateError
+from ipyllama.errors import BadOption, TemplateError
 from ipyllama.ledger import Ledger
 from ipyllama.options import GenerateOptions
 from ipyllama.reply import Reply
@@ -91,11 +91,14 @@ class Chat:
         `after`: the turn to continue from instead; None is the beginning of the conversation.
         `system`: another system prompt from here on. The model then reads the whole conversation under it, from the
         beginning; what was said stays. None keeps the one in force.
-        `notes` go into the reply. `options` are the fields of `GenerateOptions`.
+        `notes` go into the reply. `options`: max_tokens, temperature, top_p, top_k, min_p, repeat_penalty, seed,
+        stop; `GenerateOptions` has their meaning and defaults.
 
         Raises `TemplateError` if the model has no chat template or it refuses the messages, and `BadOption`. A job
         that fails, or that is interrupted before its first token, leaves the conversation as it was.
         """
+        if not isinstance(text, str):
+            raise BadOption(f"a message must be a text: got {type(text).__name__}")
         chosen = GenerateOptions().replace_from(options)
         parent = self._tree.parent_for(cell, after)
         if system is None:

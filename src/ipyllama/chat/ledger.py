@@ -168,7 +168,7 @@ def _cause(vocab: Vocabulary, parent: Turn, system: str | None, kept: int, cut: 
     if lost == 0 or (lost == 1 and vocab.is_eog(ledger.tokens[-1])):
         return None
     if system != parent.system:
-        return f"the system prompt changed: the prompt differs from token {kept} on"
+        return f"the system prompt changed, so the conversation was read again from token {kept} on"
     if cut and kept >= len(_parts(ledger)[0]):
         return None  # what a stop text cut off was never part of the conversation
     number = next(n for n, turn in enumerate(parent.path, start=1) if kept < len(turn.ledger))

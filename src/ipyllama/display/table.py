@@ -48,11 +48,12 @@ class ModelRow:
 
 
 def models_table(models: Iterable[ModelRow]) -> Table:
-    """The models on this machine; an arrow marks the one in use."""
+    """The models on this machine; an arrow marks the one that answers."""
     fits = {True: "yes", False: "no", None: "?"}
     rows = tuple(
         (
-            f"{'→ ' if model.in_use else ''}{model.name}",
+            "→" if model.in_use else "",
+            model.name,
             format_bytes(model.size),
             model.quantisation or "?",
             format_count(model.n_ctx) if model.n_ctx else "?",
@@ -61,8 +62,8 @@ def models_table(models: Iterable[ModelRow]) -> Table:
         )
         for model in models
     )
-    columns = ("name", "size", "quantisation", "context", "fits", "where")
-    return Table(columns, rows, right=frozenset({1, 3}), empty="no model on this machine yet: %llama load smollm2")
+    columns = ("", "name", "size", "quantisation", "context", "fits", "where")
+    return Table(columns, rows, right=frozenset({2, 4}), empty="no model on this machine yet: %llama load smollm2")
 
 
 def status_table(status: Mapping[str, object], title: str = "") -> Table:

@@ -10,6 +10,7 @@ from ipyllama.options import did_you_mean
 
 _PATH: Final = r"""[^\W\d]\w*(?:\.[^\W\d]\w*|\[-?\d+\]|\['[^'\n]*'\]|\["[^"\n]*"\])*"""
 _PLACE: Final = re.compile(r"(\\?)\{\{[ \t]*(" + _PATH + r")[ \t]*\}\}")
+_EXPRESSION: Final = re.compile(r"(?<!\\)\{\{[ \t]*([^\W\d]\w*)[^{}\n]*\}\}")
 _STEP: Final = re.compile(r"""\.?(?P<name>\w+)|\[(?P<index>-?\d+)\]|\[(?P<quote>['"])(?P<key>.*?)(?P=quote)\]""")
 
 
@@ -32,7 +33,11 @@ def insert_variables(body: str, namespace: Mapping[str, Any]) -> tuple[str, tupl
             notes[_note(path, error, namespace)] = None
             return written
 
-    return _PLACE.sub(insert, body), tuple(notes)
+    text = _PLACE.sub(insert, body)
+    for other in _EXPRESSION.finditer(_PLACE.sub("", body)):  # a variable was meant, and more than inserting it
+        if other[1] in namespace:
+            notes[f"{other[0]} was sent as written: only names, .attributes and [indices] are inserted"] = None
+    return text, tuple(notes)
 
 
 def _look_up(path: str, namespace: Mapping[str, Any]) -> Any:

@@ -23,15 +23,16 @@ def run_cell(shell: Any, session: Session, config: Llama, line: str, body: str) 
         return
     if not body.strip():
         raise BadOption("the cell is empty: write a prompt below the first line (%%llama? shows examples)")
-    text, notes = insert_variables(body, shell.user_ns)
+    text, notes = insert_variables(body, _variables(shell))
+    system, more = insert_variables(args.system or "", _variables(shell))
     view = make_view(shell, quiet=args.quiet)
     llm = session.find_or_load(args.model, view) if args.model else session.current
-    options = config.sampling() | dict(args.overrides) | {"notes": notes}
+    options = config.sampling() | dict(args.overrides) | {"notes": (*notes, *more)}
     if args.raw:
-        job = llm.start(text.removesuffix("\n"), **options)
+        job = llm.start(text.rstrip("\n"), **options)
     else:
-        chat = session.chat(llm, args.chat, args.system or config.system, anew=args.reset)
-        job = chat.start(text.strip(), cell=_cell_id(shell), system=args.system, **options)
+        chat = session.chat(llm, args.chat, system or config.system, anew=args.reset)
+        job = chat.start(text.strip(), cell=_cell_id(shell), system=system or None, **options)
     stream = ReplyStream(view, stream=args.stream and config.stream)
     try:
         _store(shell, args.out, job.run(stream.feed))
@@ -41,6 +42,12 @@ def run_cell(shell: Any, session: Session, config: Llama, line: str, body: str) 
     except BaseException:
         stream.flush()
         raise
+
+
+def _variables(shell: Any) -> dict[str, Any]:
+    """The user's own variables, without what IPython put among them."""
+    hidden = shell.user_ns_hidden
+    return {name: value for name, value in shell.user_ns.items() if name not in hidden or hidden[name] is not value}
 
 
 def _store(shell: Any, name: str | None, reply: Reply | None) -> None:

@@ -20,7 +20,7 @@ Python variables
 
     {{name}} in the prompt is replaced by str(name); {{user.name}}, {{rows[0]}} and {{ages['Ann']}} work too.
     \\{{name}} stays as {{name}}. Single braces, $, JSON, LaTeX and code pass untouched.
-    A name that is not a variable is sent as written, and a note below the answer says so."""
+    In --system "..." they work as well. What is not a variable is sent as written, and a note says so."""
 
 CELL_EXAMPLES: Final = """\
 Examples

@@ -47,27 +47,38 @@ def _unload(session: Session, args: LineArgs, view: View) -> None:
 def _models(session: Session, args: LineArgs, view: View) -> Table:
     from ipyllama.models import list_models, not_fetched
 
-    in_use = {llm.path.resolve() for llm in session.llms}
-    here = [
-        ModelRow(
-            name=entry.name,
-            size=entry.size,
-            quantisation=entry.quantisation,
-            n_ctx=entry.n_ctx_train or None,
-            fits=entry.fits if entry.fit else None,
-            where=f"{entry.source}: {entry.problem}" if entry.problem else entry.source,
-            in_use=entry.path.resolve() in in_use,
+    loaded = {llm.path.resolve(): llm for llm in session.llms}
+    rows = []
+    for entry in list_models():
+        llm = loaded.pop(entry.path.resolve(), None)
+        where = f"{entry.source}: {entry.problem}" if entry.problem else entry.source
+        rows.append(
+            ModelRow(
+                name=entry.name,
+                size=entry.size,
+                quantisation=entry.quantisation,
+                n_ctx=entry.n_ctx_train or None,
+                fits=entry.fits if entry.fit else None,
+                where=f"{where}, loaded" if llm else where,
+                in_use=session.answers(llm),
+            )
         )
-        for entry in list_models()
-    ]
-    away = [
-        ModelRow(model.name, model.size, "", None, None, f"not here yet: %llama load {model.name}")
-        for model in not_fetched()
-    ]
-    return models_table([*here, *away])
+    for path, llm in loaded.items():  # from a folder where nobody looks for models
+        size, quantisation = path.stat().st_size, llm.quantisation
+        rows.append(
+            ModelRow(
+                llm.name, size, quantisation, llm.n_ctx_train, True, f"{path.parent}, loaded", session.answers(llm)
+            )
+        )
+    for model in not_fetched():
+        rows.append(ModelRow(model.name, model.size, "", None, None, f"not here yet: %llama load {model.name}"))
+    return models_table(rows)
 
 
-def _status(session: Session, args: LineArgs, view: View) -> Table:
+def _status(session: Session, args: LineArgs, view: View) -> Table | None:
+    if not session.llms:
+        view.line("no model is loaded: %llama load smollm2 loads one, %llama models lists others")
+        return None
     current = session.current
     facts: dict[str, object] = dict(_facts(session, current))
     others = [llm.name for llm in session.llms if llm is not current]
@@ -91,7 +102,8 @@ def _facts(session: Session, llm: LLM) -> dict[str, object]:
 
 def _reset(session: Session, args: LineArgs, view: View) -> None:
     turns = session.reset(args.chat)
-    view.line(f"forgot {plural(turns, 'turn')}: the next cell begins a new conversation")
+    forgotten = f"forgot {plural(turns, 'turn')}" if turns else "there was nothing to forget"
+    view.line(f"{forgotten}: the next cell begins a new conversation")
 
 
 def _name(args: LineArgs) -> str:

@@ -59,7 +59,7 @@ def _sampling(flags: tuple[str, ...], metavar: str, convert: Callable[[str], Any
 
 CELL_OPTIONS: Final = (
     Option(("-m", "--model"), "NAME", help="the model that answers: whatever %llama load takes", values="models"),
-    Option(("-s", "--system"), "TEXT", help="system prompt of a conversation that begins here"),
+    Option(("-s", "--system"), "TEXT", help="system prompt from here on; what was said before is read again under it"),
     Option(("--chat",), "NAME", help="continue this conversation, or begin it", values="chats"),
     Option(("--reset",), help="forget the conversation so far, then ask"),
     Option(("--raw",), help="complete the text as it stands: no template, no conversation"),
@@ -74,7 +74,7 @@ CELL_OPTIONS: Final = (
     Option(("-o", "--out"), "VAR", _variable, "store the Reply (text, tokens, usage, timings) in this variable"),
     Option(("-q", "--quiet"), help="show nothing"),
     Option(("--no-stream",), help="show the answer once, when it is complete"),
-    Option(("-h", "--help"), help="show this help; nothing is sent"),
+    Option(("-h", "--help"), help="show this help (%%llama? does so without a cell body)"),
 )
 
 _HELP: Final = Option(("-h", "--help"), help="show help for this subcommand")

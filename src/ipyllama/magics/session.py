@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ipyllama.display import ProgressLine, View
@@ -32,6 +33,10 @@ class Session:
             raise NoModelLoaded("no model is loaded: run  %llama load smollm2  first (%llama models lists others)")
         return self._current
 
+    def answers(self, llm: LLM | None) -> bool:
+        """Whether this is the model that answers."""
+        return llm is not None and llm is self._current
+
     @property
     def llms(self) -> list[LLM]:
         return [llm for llm in self._llms if not llm.closed]
@@ -41,7 +46,10 @@ class Session:
         return sorted({name for _, name in self._chats})
 
     def load(self, name: str, view: View, **options: Any) -> LLM:
-        """Load a model, or find it loaded, with its progress in `view`; it does not become current."""
+        """Load a model, or find it loaded, with its progress in `view`; it does not become current.
+
+        Loaded with other options, it takes the place of the one that was loaded before.
+        """
         from ipyllama.llm import load
 
         line: ProgressLine | None = None
@@ -62,6 +70,8 @@ class Session:
             raise
         if llm not in known:
             self._llms.append(llm)
+            for earlier in [other for other in known if other.path == llm.path]:
+                self._forget(earlier)
         view.line(_load_summary(llm, None if llm in known else time.monotonic() - began))
         return llm
 
@@ -71,7 +81,7 @@ class Session:
     def find(self, name: str) -> LLM:
         """A loaded model by name. Raises `NoModelLoaded`."""
         for llm in self.llms:
-            if name.lower() in (llm.name.lower(), str(llm.path).lower()):
+            if name.lower() == llm.name.lower() or Path(name).expanduser().resolve() == llm.path.resolve():
                 return llm
         names = [llm.name for llm in self.llms]
         hint = did_you_mean(name, names) or (f"loaded: {', '.join(names)}" if names else "nothing is loaded")
@@ -86,8 +96,7 @@ class Session:
     def unload(self, name: str | None) -> LLM:
         """Free one model's memory, whoever still holds it; the next loaded one answers then."""
         llm = self.current if name is None else self.find(name)
-        llm.close()
-        self._llms.remove(llm)
+        self._forget(llm)
         if self._current is llm:
             self._current = self._llms[-1] if self._llms else None
         return llm
@@ -114,8 +123,12 @@ class Session:
         return turns
 
     def chats_of(self, llm: LLM) -> dict[str, int]:
-        """Number of turns of each conversation with this model."""
-        return {name: len(chat) for (model, name), chat in self._chats.items() if model == llm.name}
+        """Number of turns of each conversation with this model that has begun."""
+        return {name: len(chat) for (model, name), chat in self._chats.items() if model == llm.name and len(chat)}
+
+    def _forget(self, llm: LLM) -> None:
+        llm.close()
+        self._llms.remove(llm)
 
     def close(self) -> None:
         """Free every model that was loaded here."""
