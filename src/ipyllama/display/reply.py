@@ -29,7 +29,7 @@ def streaming_bundle(text: str) -> dict[str, str]:
 
 def reply_markdown(reply: Reply) -> str:
     """The answer as the model wrote it, an open code block closed, then the footer in small print."""
-    text = reply.text if reply.text.strip() else body_text(reply.text)
+    text = reply.text if reply.text.strip() else body_text(reply)
     lines = "<br>".join(_MARKS.sub(r"\\\1", escape(line, quote=False)) for line in footer(reply).split("\n"))
     return f"{text}{_closing_fence(text)}\n\n<sub>{lines}</sub>"
 
@@ -39,7 +39,7 @@ def reply_html(reply: Reply) -> str:
     if reply.text.strip():
         answer = f"<div>{markdown_html(reply.text)}</div>"
     else:
-        answer = f'<p style="{MUTED}">{escape(body_text(reply.text))}</p>'
+        answer = f'<p style="{MUTED}">{escape(body_text(reply))}</p>'
     return f"{answer}\n{footer_html(reply)}"
 
 

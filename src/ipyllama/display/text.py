@@ -40,17 +40,18 @@ def cost(reply: Reply) -> str:
     return " · ".join(filter(None, parts))
 
 
-def body_text(text: str) -> str:
+def body_text(reply: Reply) -> str:
     """The answer itself; where there is nothing to see, that is said."""
+    text = reply.text
     if not text:
-        return "(empty reply)"
+        return "(nothing written yet)" if reply.finish_reason == "interrupted" else "(empty reply)"
     return printable(text).strip("\n") if text.strip() else "(only white space)"
 
 
 def reply_text(reply: Reply) -> str:
     """The answer and, set off by dashes, the footer."""
     lines = "\n".join(f"— {line}" for line in footer(reply).split("\n"))
-    return f"{body_text(reply.text)}\n\n{lines}"
+    return f"{body_text(reply)}\n\n{lines}"
 
 
 def printable(text: str) -> str:

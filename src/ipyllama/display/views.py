@@ -86,7 +86,7 @@ class TerminalView:
         if reply.text.strip():
             self.text(reply.text)
         else:
-            self._write(body_text(reply.text))
+            self._write(body_text(reply))
         self._write("" if reply.text.endswith("\n") and reply.text.strip() else "\n")
         for line in footer(reply).split("\n"):
             self._write(self._dim(f"— {line}") + "\n")
