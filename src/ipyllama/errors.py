@@ -17,7 +17,8 @@ class LlamaError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         """IPython shows these lines in place of a traceback."""
-        return [f"{type(self).__name__}: {self}"]
+        line = f"{type(self).__name__}: {self}"
+        return ["".join(char if char.isprintable() else " " for char in line)]  # names come from files
 
 
 class ModelNotFound(LlamaError):

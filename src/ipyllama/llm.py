@@ -13,7 +13,16 @@ from ipyllama.engine import Engine, Job, Request
 from ipyllama.engine.engine import Wrap
 from ipyllama.errors import BadOption
 from ipyllama.ledger import Ledger
-from ipyllama.loading import LoadOptions, choose, context_options, load_options, load_weights, satisfies
+from ipyllama.loading import (
+    FileId,
+    LoadOptions,
+    choose,
+    context_options,
+    identify,
+    load_options,
+    load_weights,
+    satisfies,
+)
 from ipyllama.models import LocalModel, Progress, resolve
 from ipyllama.options import GenerateOptions
 from ipyllama.reply import Delta, Reply
@@ -40,7 +49,7 @@ class LLM:
 
     def __init__(self, found: LocalModel, native: _core.Model, options: LoadOptions) -> None:
         self._model, self.options = native, options
-        self.name, self.path = found.name, Path(found.path)
+        self.name, self.path, self.file = found.name, Path(found.path), identify(found.path)
         self.vocab = Vocabulary(native)
         self.n_ctx_train = native.n_ctx_train
         self.description, self.quantisation = found.header.description, found.header.quantisation
@@ -155,16 +164,16 @@ class _Loaded:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._llms: list[LLM] = []
-        self._weights: dict[tuple[Path, int, bool], _core.Model] = {}
+        self._weights: dict[tuple[FileId, int, bool], _core.Model] = {}
 
     def get(self, found: LocalModel, options: LoadOptions, progress: Progress | None) -> LLM:
-        path = Path(found.path).resolve()
+        file = identify(found.path)
         with self._lock:
             for llm in self._llms:
-                if llm.path.resolve() == path and satisfies(llm.options, options):
+                if llm.file == file and not llm.closed and satisfies(llm.options, options):
                     return llm
             chosen = choose(found, options)
-            native = self._open_weights(path, chosen, progress)
+            native = self._open_weights(file, chosen, progress)
             try:
                 llm = LLM(found, native, chosen)
             except BaseException:
@@ -179,14 +188,19 @@ class _Loaded:
                 self._llms.remove(llm)
                 self._close_unused(native)
 
+    def abandon(self) -> None:
+        """After a fork, in the child: the contexts are the parent's. Weights can be read by both."""
+        self._lock = threading.RLock()
+        self._llms = []
+
     def all(self) -> list[LLM]:
         with self._lock:
             return list(self._llms)
 
-    def _open_weights(self, path: Path, options: LoadOptions, progress: Progress | None) -> _core.Model:
-        key = (path, options.n_gpu_layers, options.use_mmap)
+    def _open_weights(self, file: FileId, options: LoadOptions, progress: Progress | None) -> _core.Model:
+        key = (file, options.n_gpu_layers, options.use_mmap)
         if key not in self._weights:
-            self._weights[key] = load_weights(path, options, progress)
+            self._weights[key] = load_weights(file[0], options, progress)
         return self._weights[key]
 
     def _close_unused(self, native: _core.Model) -> None:
@@ -196,6 +210,8 @@ class _Loaded:
 
 
 _loaded: Final = _Loaded()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_loaded.abandon)
 
 
 def loaded() -> list[LLM]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import threading
 from dataclasses import dataclass, fields, replace
@@ -56,8 +57,10 @@ class LoadOptions:
             value = getattr(self, name)
             if value is None and name in ("n_ctx", "n_threads"):
                 continue
-            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            number = -2 if isinstance(value, bool) or not hasattr(value, "__index__") else operator.index(value)
+            if not low <= number <= high:
                 raise BadOption(f"{name} must be a whole number between {low:,} and {high:,}: got {value!r}")
+            object.__setattr__(self, name, number)
         for name in ("flash_attention", "use_mmap"):
             value = getattr(self, name)
             if not isinstance(value, bool) and (value is not None or name == "use_mmap"):
@@ -102,6 +105,17 @@ def context_options(options: LoadOptions) -> _core.ContextOptions:
     native.type_k = native.type_v = options.kv_type
     native.flash_attention = -1 if options.flash_attention is None else int(options.flash_attention)
     return native
+
+
+FileId = tuple[Path, int, int, int, int]
+"""A file as it is now: path, device, inode, size, time of change. Another file under the same name is another."""
+
+
+def identify(path: Path) -> FileId:
+    """Which file this is."""
+    real = Path(path).resolve()
+    info = real.stat()
+    return real, info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns
 
 
 def load_weights(path: Path, options: LoadOptions, progress: Progress | None) -> _core.Model:

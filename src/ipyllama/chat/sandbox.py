@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from jinja2 import nodes
 from jinja2.exceptions import SecurityError
@@ -13,6 +13,9 @@ from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import MAX_RANGE, ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
+
+MAX_LENGTH: Final = 1 << 24
+"""Characters, or elements, of one value in a template."""
 
 
 class Generation(Extension):
@@ -40,15 +43,18 @@ class SafeNamespace(Namespace):
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """jinja2's sandbox, which bounds `range`, with the two operators bounded that make huge values out of nothing."""
+    """jinja2's sandbox, which bounds `range`, with the operators bounded that make huge values out of little."""
 
-    intercepted_binops = frozenset({"*", "**"})
+    intercepted_binops = frozenset({"*", "**", "+", "%"})
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        size = right if operator == "**" else _length(left) * _length(right)
+        size = right if operator == "**" else _length(left) * _length(right) if operator == "*" else 0
         if size > MAX_RANGE:
             raise OverflowError(f"a template may not compute {type(left).__name__} {operator} {right}")
-        return super().call_binop(context, operator, left, right)
+        result = super().call_binop(context, operator, left, right)
+        if hasattr(result, "__len__") and len(result) > MAX_LENGTH:
+            raise OverflowError(f"a template may not make a {type(result).__name__} of {len(result):,}")
+        return result
 
 
 def environment(functions: Mapping[str, Callable[..., Any]]) -> Sandbox:

@@ -7,6 +7,7 @@ llama.cpp reads between graph nodes, and the running step ends within millisecon
 from __future__ import annotations
 
 import atexit
+import os
 import queue
 import threading
 import weakref
@@ -88,19 +89,22 @@ class Engine:
         return self._closed
 
     def close(self) -> None:
-        """End every job, stop the worker, free the context. Safe to call twice."""
+        """End every job, stop the worker, free the context. Safe to call twice, and again after Ctrl-C."""
         with self._lock:
             already, self._closed = self._closed, True
             jobs = [*(work.job for work in self._waiting), *([self._running] if self._running else [])]
-        if already:
-            return
+        if not already:
+            self._work.put(None)
         for job in jobs:
             job.cancel()
-        self._work.put(None)
         if threading.current_thread() is not self._thread:
             self._thread.join()
-        self._live.release()
-        self._context.close()
+
+    def abandon(self) -> None:
+        """After a fork, in the child: the worker is not there, and whatever it held is the parent's."""
+        self._lock = threading.Lock()
+        self._closed, self._waiting, self._running = True, [], None
+        self._thread = threading.current_thread()
 
     def _cancel(self, job: Job) -> None:
         with self._lock:
@@ -125,6 +129,8 @@ class Engine:
                     with self._lock:
                         self._running = None
             del work  # a finished reply is the caller's to keep, not ours
+        self._live.release()
+        self._context.close()
 
     def _take(self, work: _Work) -> bool:
         """Make a job the running one; False if it was cancelled while it waited."""
@@ -147,7 +153,7 @@ class Engine:
             generation = Generation(work.job, self._model, self._live, self._context.n_ctx, work.request)
             reply, ledger = generation.run()
             work.job.finish(work.wrap(reply, ledger))
-        except Exception as error:  # noqa: BLE001 - whatever it is belongs to the caller; the worker lives on
+        except BaseException as error:  # noqa: BLE001 - whatever it is belongs to the caller; the worker lives on
             if not isinstance(error, LlamaError):
                 self._live.clear()  # of unknown cause: do not build on what is in the context
             work.job.fail(error)
@@ -156,6 +162,16 @@ class Engine:
 
 
 _alive: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def _abandon_all() -> None:
+    for engine in list(_alive):
+        engine.abandon()
+    _alive.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_all)
 
 
 @atexit.register

@@ -51,6 +51,7 @@ class Generation:
         self._text = TextAssembler(request.options.stop)
         self._sampled: list[int] = []
         self._start = Start()
+        self._position = 0  # how far the prompt is read
         self._began = self._prefilled = time.monotonic()
         self._first = self._last = 0.0  # when the first and the last token were sampled
 
@@ -73,14 +74,14 @@ class Generation:
     def _prefill(self) -> None:
         tokens, ends = self._request.prompt.tokens, piece_ends(self._request.prompt)
         self._start = self._live.begin(tokens, ends)
-        position = self._start.position
-        self._emit_prefill(position)
-        for end in (end for end in ends if end > position):
+        self._position = self._start.position
+        self._emit_prefill()
+        for end in (end for end in ends if end > self._position):
             if end == len(tokens):
                 self._live.checkpoint()
-            self._live.evaluate(tokens[position:end])
-            position = end
-            self._emit_prefill(position)
+            self._live.evaluate(tokens[self._position : end])
+            self._position = end
+            self._emit_prefill()
         self._prefilled = time.monotonic()
 
     def _decode(self) -> FinishReason:
@@ -114,17 +115,17 @@ class Generation:
         sampler.accept(list(self._request.prompt.tokens[-PENALTY_WINDOW:]))
         return sampler
 
-    def _emit_prefill(self, done: int) -> None:
+    def _emit_prefill(self) -> None:
         total = len(self._request.prompt)
-        self._job.emit(Prefill(done, total, self._start.position, time.monotonic() - self._began))
+        self._job.emit(Prefill(self._position, total, self._start.position, time.monotonic() - self._began))
 
     def _emit_text(self, text: str) -> None:
         if text:
             self._job.emit(Delta(text))
 
     def _reply(self, reason: FinishReason) -> Reply:
-        start, in_place = self._start, min(len(self._live), len(self._request.prompt))
-        usage = Usage(start.reused, start.restored, max(in_place - start.position, 0), len(self._sampled))
+        start, computed = self._start, self._position - self._start.position
+        usage = Usage(start.reused, start.restored, computed, len(self._sampled))
         return Reply(
             text=self._text.text,
             tokens=tuple(self._sampled),

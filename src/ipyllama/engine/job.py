@@ -47,7 +47,7 @@ class Job:
                 break
             try:
                 yield event
-            except GeneratorExit:  # the caller left the loop: nobody wants the rest
+            except BaseException:  # the caller left the loop: nobody wants the rest
                 self.cancel()
                 raise
         if self._error is not None:
@@ -70,6 +70,9 @@ class Job:
                 self._end_early()
                 self._close_after(show)
                 break
+            except BaseException:  # `show` failed: nobody sees the rest
+                self.cancel()
+                raise
         if self._error is not None:
             raise self._error
         if interrupted:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
+from traitlets import TraitError
 
 from ipyllama.magics.cell import run_cell
 from ipyllama.magics.complete import make_matcher
@@ -47,12 +49,21 @@ class LlamaMagics(Magics):
 
 def register(shell: Any) -> None:
     """Add the magics, their completion and `%config Llama` to a shell. A second time replaces the first."""
+    magics = _make(shell)
     unregister(shell)
-    magics = LlamaMagics(shell)
     shell.register_magics(magics)
     shell.configurables.append(magics.defaults)
     if shell.Completer is not None:
         shell.Completer.custom_matchers.append(magics.matcher)
+
+
+def _make(shell: Any) -> LlamaMagics:
+    try:
+        return LlamaMagics(shell)
+    except TraitError as error:  # IPython keeps a value that `%config` was refused
+        shell.config.pop(Llama.__name__, None)
+        warnings.warn(f"%config Llama begins with its defaults again: {error}", stacklevel=2)
+        return LlamaMagics(shell)
 
 
 def unregister(shell: Any) -> None:

@@ -32,7 +32,7 @@ def run_cell(shell: Any, session: Session, config: Llama, line: str, body: str) 
         job = llm.start(text.rstrip("\n"), **options)
     else:
         chat = session.chat(llm, args.chat, system or config.system, anew=args.reset)
-        job = chat.start(text.strip(), cell=_cell_id(shell), system=system or None, **options)
+        job = chat.start(text.strip(), cell=_owner(shell, session), system=system or None, **options)
     stream = ReplyStream(view, stream=args.stream and config.stream)
     try:
         _store(shell, args.out, job.run(stream.feed))
@@ -55,10 +55,11 @@ def _store(shell: Any, name: str | None, reply: Reply | None) -> None:
         shell.user_ns[name] = reply
 
 
-def _cell_id(shell: Any) -> str | None:
+def _owner(shell: Any, session: Session) -> str | None:
     """The front end's id of the running cell, None where it gives none (a terminal, nbclient)."""
     header = getattr(shell, "parent_header", None)
     if not isinstance(header, dict):
         return None
     cell = header.get("metadata", {}).get("cellId")
-    return cell if isinstance(cell, str) else None
+    execution = header.get("header", {}).get("msg_id")
+    return session.owner(cell, execution) if isinstance(cell, str) else None

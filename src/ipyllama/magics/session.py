@@ -24,7 +24,8 @@ class Session:
     def __init__(self) -> None:
         self._llms: list[LLM] = []
         self._current: LLM | None = None
-        self._chats: dict[tuple[str, str], Chat] = {}
+        self._chats: dict[tuple[Path, str], Chat] = {}
+        self._execution: object = None
 
     @property
     def current(self) -> LLM:
@@ -103,12 +104,17 @@ class Session:
 
     def chat(self, llm: LLM, name: str | None, system: str, *, anew: bool = False) -> Chat:
         """The conversation of this name with this model; one that begins does so with `system` ("": the template's)."""
-        key = (llm.name, name or DEFAULT_CHAT)
+        key = (llm.path.resolve(), name or DEFAULT_CHAT)
         chat = self._chats.get(key)
         if chat is None or anew or len(chat) == 0:
             chat = self._chats[key] = llm.chat(system=system or None, name=key[1])
         chat.llm = llm  # the model may have been unloaded and loaded again: the ledgers stay good
         return chat
+
+    def owner(self, cell: str | None, execution: object) -> str | None:
+        """The cell that owns the turn of this execution: only the first, where a loop asks several times."""
+        first, self._execution = execution != self._execution, execution
+        return cell if first else None
 
     def reset(self, name: str | None) -> int:
         """Forget a conversation with every model; how many turns that were. Raises `ModelNotFound` for a wrong name."""
@@ -124,7 +130,9 @@ class Session:
 
     def chats_of(self, llm: LLM) -> dict[str, int]:
         """Number of turns of each conversation with this model that has begun."""
-        return {name: len(chat) for (model, name), chat in self._chats.items() if model == llm.name and len(chat)}
+        return {
+            name: len(chat) for (path, name), chat in self._chats.items() if path == llm.path.resolve() and len(chat)
+        }
 
     def _forget(self, llm: LLM) -> None:
         llm.close()

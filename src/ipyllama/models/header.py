@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from ipyllama.errors import BadModelFile
+from ipyllama.models import sound
 from ipyllama.models.parse import ArraySummary, RawGguf, Value, parse_gguf
 from ipyllama.models.quants import FILE_TYPES, TENSOR_TYPES
 
@@ -81,7 +82,10 @@ def read_header(path: str | os.PathLike[str]) -> GgufHeader:
                 f"{part.name} is truncated: it needs {raw.expected_size:,} bytes, the file has {raw.file_size:,}. "
                 "Download it again."
             )
-    return _summarise(paths, raws)
+    header = _summarise(paths, raws)
+    if header.kind == "model":
+        sound.check(paths[0].name, raws, header.key_length)
+    return header
 
 
 def part_names(name: str) -> tuple[str, ...]:
