@@ -181,3 +181,32 @@ def test_a_variable_in_the_system_prompt(bigram: Kernel) -> None:
     bigram.run("who = 'a cat'")
     bigram.run('%%llama --chat variable --system "You are {{who}}." -n 3 --out reply\nHi')
     assert bigram.value("reply.system") == "You are a cat."
+
+
+def test_a_loop_in_one_cell_keeps_the_whole_conversation(bigram: Kernel) -> None:
+    loop = (
+        "for word in ('a', 'b', 'c'):\n    get_ipython().run_cell_magic('llama', '--chat loop -n 3 --out last', word)"
+    )
+    for _ in range(2):  # run again, the cell begins at the same point
+        bigram.run(loop, cell="loop")
+        assert bigram.value("[turn.message for turn in last.path]") == ["a", "b", "c"]
+
+
+def test_two_files_of_one_name_have_their_own_conversations(
+    kernel: Kernel, tiny: Callable[[str], Path], tmp_path: Path
+) -> None:
+    for folder, arch in (("one", "llama-bigram"), ("two", "llama")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "same.gguf").symlink_to(tiny(arch))
+    kernel.run("%reload_ext ipyllama")
+    for folder in ("one", "two"):
+        kernel.run(f'%llama load "{tmp_path / folder / "same.gguf"}"')
+        kernel.run("%%llama -n 3 --out answer\nHi")
+        assert kernel.value("len(answer.path)") == 1
+
+
+def test_a_refused_default_does_not_break_the_extension(kernel: Kernel) -> None:
+    kernel.run("%reload_ext ipyllama")
+    kernel.run("%config Llama.max_tokens = 0")
+    kernel.run("%reload_ext ipyllama")
+    assert "Llama.max_tokens" in kernel.run("%config Llama").printed

@@ -1,0 +1,76 @@
+"""Values that llama.cpp would load and then die of are refused when the header is read."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tiny import ARCHS
+
+from ipyllama.errors import BadModelFile
+from ipyllama.models import read_header
+from ipyllama.models.parse import parse_gguf
+
+F16, I16, F64 = 1, 25, 28
+
+
+def with_value(source: Path, target: Path, key: str, layout: str, value: float) -> Path:
+    """A copy of a GGUF in which the scalar `key` has another value of the same type."""
+    data = bytearray(source.read_bytes())
+    at = data.index(key.encode()) + len(key) + 4  # behind the key comes the type, then the value
+    struct.pack_into(layout, data, at, value)
+    target.write_bytes(data)
+    return target
+
+
+def with_type(source: Path, target: Path, tensor: str, type_id: int) -> Path:
+    """A copy of a GGUF in which a tensor claims another type."""
+    data = bytearray(source.read_bytes())
+    found = next(t for t in parse_gguf(source).tensors if t.name == tensor)
+    at = data.index(tensor.encode()) + len(tensor) + 4 + 8 * len(found.shape)
+    struct.pack_into("<I", data, at, type_id)
+    target.write_bytes(data)
+    return target
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_sound_models_pass(tiny: Callable[[str], Path], arch: str) -> None:
+    assert read_header(tiny(arch)).architecture
+
+
+@pytest.mark.parametrize("value", [-1.0, math.nan, -math.inf])
+def test_an_epsilon_that_is_no_small_number(tiny: Callable[[str], Path], tmp_path: Path, value: float) -> None:
+    key = "llama.attention.layer_norm_rms_epsilon"
+    with pytest.raises(BadModelFile, match=key):
+        read_header(with_value(tiny("llama"), tmp_path / "x.gguf", key, "<f", value))
+
+
+@pytest.mark.parametrize(
+    ("tensor", "type_id"),
+    [
+        ("output_norm.weight", F16),
+        ("blk.0.attn_norm.weight", F16),
+        ("blk.0.attn_q.weight", I16),
+        ("blk.1.ffn_down.weight", I16),
+        ("token_embd.weight", F64),
+        ("output.weight", I16),
+    ],
+)
+def test_a_tensor_of_a_type_that_nothing_computes_with(
+    tiny: Callable[[str], Path], tmp_path: Path, tensor: str, type_id: int
+) -> None:
+    changed = with_type(tiny("llama"), tmp_path / "x.gguf", tensor, type_id)
+    with changed.open("ab") as file:
+        file.truncate(changed.stat().st_size + (1 << 20))  # long enough for the type that it claims
+    with pytest.raises(BadModelFile, match=f"damaged: {tensor}"):
+        read_header(changed)
+
+
+@pytest.mark.parametrize("value", [0, 7, 4096])
+def test_a_rope_dimension_that_fits_no_head(tiny: Callable[[str], Path], tmp_path: Path, value: int) -> None:
+    key = "llama.rope.dimension_count"
+    with pytest.raises(BadModelFile, match=key):
+        read_header(with_value(tiny("llama-bigram"), tmp_path / "x.gguf", key, "<I", value))
