@@ -26,7 +26,7 @@ test: $(READY)  ## run the tests (ARGS="-k name" picks some)
 	@$(RUN) -m pytest --ignore=tests/browser $(ARGS)
 
 lab: $(READY)  ## open the notebooks in JupyterLab
-	@$(RUN) -m jupyterlab notebooks
+	@$(RUN) -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS) notebooks
 
 bench: $(READY)  ## measure against llama.cpp's own llama-bench
 	@$(RUN) -m benchmarks

@@ -17,5 +17,3 @@ def test_a_lesson_runs(name: str, smollm2: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=250)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert done.stdout.rstrip().endswith("make lab")
-    assert "[interrupted]" in done.stdout
-    assert "prompt tokens: 0 reused" in done.stdout
