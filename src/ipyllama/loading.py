@@ -124,7 +124,7 @@ def load_weights(path: Path, options: LoadOptions, progress: Progress | None) ->
         str(path).encode()
     except UnicodeEncodeError:
         raise BadModelFile(f"{path.name!a} is not a UTF-8 name: rename the file") from None
-    watch = _core.LoadProgress()
+    size, watch = path.stat().st_size, _core.LoadProgress()
     result: list[_core.Model | BaseException] = []
 
     def work() -> None:
@@ -143,7 +143,7 @@ def load_weights(path: Path, options: LoadOptions, progress: Progress | None) ->
         while thread.is_alive():
             thread.join(0.05)
             if progress is not None:
-                progress(int(watch.fraction * path.stat().st_size), path.stat().st_size, f"loading {path.name}")
+                progress(int(watch.fraction * size), size, f"loading {path.name}")
     except BaseException:
         watch.cancel()
         thread.join()

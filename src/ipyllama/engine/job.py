@@ -37,32 +37,27 @@ class Job:
         interrupted = False
         while True:
             try:
-                event = self._events.get()
+                event = self._next()
             except KeyboardInterrupt:
                 interrupted = True
                 self._end_early()
                 continue
             if event is None:
-                self._events.put(None)  # for whoever asks again
                 break
             try:
                 yield event
             except BaseException:  # the caller left the loop: nobody wants the rest
                 self.cancel()
                 raise
-        if self._error is not None:
-            raise self._error
-        if interrupted:
-            raise Interrupted(self._reply)
+        self._outcome(interrupted)
 
     def run(self, show: Callable[[Event], None]) -> Reply:
         """Hand every event to `show` and return the reply. Ctrl-C works wherever it falls, also inside `show`."""
         interrupted = False
         while True:
             try:
-                event = self._events.get()
+                event = self._next()
                 if event is None:
-                    self._events.put(None)  # for whoever asks again
                     break
                 show(event)
             except KeyboardInterrupt:
@@ -73,11 +68,7 @@ class Job:
             except BaseException:  # `show` failed: nobody sees the rest
                 self.cancel()
                 raise
-        if self._error is not None:
-            raise self._error
-        if interrupted:
-            raise Interrupted(self._reply)
-        return self._finished_reply()
+        return self._outcome(interrupted)
 
     def result(self) -> Reply:
         """Wait for the reply."""
@@ -99,16 +90,27 @@ class Job:
     def _close_after(self, show: Callable[[Event], None]) -> None:
         """Show how it ended: an event may have been lost where Ctrl-C fell, the reply is not."""
         while not self._events.empty():
-            event = self._events.get()
+            event = self._next()
             if event is None:
-                self._events.put(None)  # for whoever asks again
                 break
             if not isinstance(event, Finished):
                 show(event)
         if self._reply is not None:
             show(Finished(self._reply))
 
-    def _finished_reply(self) -> Reply:
+    def _next(self) -> Event | None:
+        """The next event, waited for; None at the end, however often it is asked for."""
+        event = self._events.get()
+        if event is None:
+            self._events.put(None)
+        return event
+
+    def _outcome(self, interrupted: bool) -> Reply:
+        """The reply of a job that has ended, or what went wrong."""
+        if self._error is not None:
+            raise self._error
+        if interrupted:
+            raise Interrupted(self._reply)
         assert self._reply is not None
         return self._reply
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ipyllama.display import ProgressLine, View
-from ipyllama.display.units import format_bytes, format_count, format_seconds
+from ipyllama.display.units import format_bytes, format_count, format_seconds, plural
 from ipyllama.errors import ModelNotFound, NoModelLoaded
 from ipyllama.options import did_you_mean
 
@@ -148,5 +148,5 @@ class Session:
 def _load_summary(llm: LLM, seconds: float | None) -> str:
     how = "already loaded" if seconds is None else f"loaded in {format_seconds(seconds)}"
     size = format_bytes(llm.path.stat().st_size)
-    threads = f"{llm.n_threads} thread{'s' * (llm.n_threads != 1)}"
-    return f"{llm.name}: {llm.description}, {size}, context of {format_count(llm.n_ctx)} tokens, {threads} · {how}"
+    context, threads = f"context of {format_count(llm.n_ctx)} tokens", plural(llm.n_threads, "thread")
+    return f"{llm.name}: {llm.description}, {size}, {context}, {threads} · {how}"

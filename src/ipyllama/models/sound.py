@@ -8,10 +8,9 @@ from typing import Final
 
 from ipyllama.errors import BadModelFile
 from ipyllama.models.parse import RawGguf, Tensor, Value
+from ipyllama.models.quants import TENSOR_TYPES
 
-_F32: Final = 0
-_WHOLE_NUMBERS: Final = frozenset({24, 25, 26, 27})  # I8, I16, I32, I64
-_F64: Final = 28
+_NOT_COMPUTED_WITH: Final = ("I8", "I16", "I32", "I64", "F64")
 _ONLY_F32: Final = ("_norm.weight", ".bias", "ssm_d", "ssm_conv1d.weight", "shortconv.conv.weight", "ssm_a")
 _MATRICES: Final = ("attn_", "ffn_gate.", "ffn_up.", "ffn_down.", "ssm_in.", "ssm_out.", "ssm_x.", "ssm_dt.")
 
@@ -28,19 +27,22 @@ def _bad_number(metadata: Mapping[str, Value], key_length: int) -> str | None:
     for key, value in metadata.items():
         if key.endswith("_epsilon") and isinstance(value, float) and not (math.isfinite(value) and value >= 0):
             return f"{key} is {value}"
-        if ".rope.dimension_count" in key and isinstance(value, int):
-            widest = max(key_length, 2)
-            if value <= 0 or value % 2 or (key_length and value > widest):
-                return f"{key} is {value} for attention heads of {key_length}"
+        if ".rope.dimension_count" in key and isinstance(value, int) and not _fits_head(value, key_length):
+            return f"{key} is {value} for attention heads of {key_length}"
     return None
 
 
+def _fits_head(n_rotated: int, key_length: int) -> bool:
+    """Rotations take dimensions in pairs. A `key_length` of 0 is unknown."""
+    return n_rotated > 0 and n_rotated % 2 == 0 and (key_length == 0 or n_rotated <= max(key_length, 2))
+
+
 def _bad_tensor(tensor: Tensor) -> str | None:
-    kind = tensor.type_id
-    if tensor.name.endswith(_ONLY_F32) and kind != _F32:
+    kind = TENSOR_TYPES[tensor.type_id][0] if tensor.type_id in TENSOR_TYPES else ""
+    if tensor.name.endswith(_ONLY_F32) and kind != "F32":
         return f"{tensor.name} is not of type F32"
     block = tensor.name.split(".", 2)[-1] if tensor.name.startswith("blk.") else ""
     matrix = block.startswith(_MATRICES) or tensor.name in ("output.weight", "token_embd.weight")
-    if matrix and (kind in _WHOLE_NUMBERS or kind == _F64):
+    if matrix and kind in _NOT_COMPUTED_WITH:
         return f"{tensor.name} holds whole numbers or doubles"
     return None
