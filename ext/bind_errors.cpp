@@ -10,10 +10,14 @@ const char *class_name(ipyllama::ErrorKind kind) {
         return "Aborted";
     case ErrorKind::bad_argument:
         return "BadArgument";
+    case ErrorKind::bad_grammar:
+        return "BadGrammar";
     case ErrorKind::bad_model_file:
         return "BadModelFile";
     case ErrorKind::bad_state:
         return "BadState";
+    case ErrorKind::cannot_shift:
+        return "CannotShift";
     case ErrorKind::cannot_trim:
         return "CannotTrim";
     case ErrorKind::closed:

@@ -9,8 +9,10 @@ namespace ipyllama {
 enum class ErrorKind {
     aborted,
     bad_argument,
+    bad_grammar,
     bad_model_file,
     bad_state,
+    cannot_shift,
     cannot_trim,
     closed,
     decode,

@@ -73,8 +73,16 @@ class BadArgument(LlamaError, ValueError):
     """A value that llama.cpp could not survive was stopped at the door."""
 
 
+class BadGrammar(LlamaError, ValueError):
+    """A GBNF grammar cannot be read, or what was generated does not follow it."""
+
+
 class CannotTrim(LlamaError):
-    """The architecture cannot drop the end of a sequence (recurrent, hybrid, windowed models)."""
+    """Tokens cannot be removed there (recurrent, hybrid, windowed models). The sequence is as it was."""
+
+
+class CannotShift(LlamaError):
+    """Positions cannot be moved (the architecture, or cells that another sequence shares). All is as it was."""
 
 
 class DecodeError(LlamaError):
