@@ -12,5 +12,6 @@ NB_MODULE(_core, m) {
     init_backend(m);
     init_model(m);
     init_context(m);
+    init_sequence(m);
     init_sampler(m);
 }
