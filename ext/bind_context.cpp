@@ -94,7 +94,8 @@ void bind_state(nb::class_<Context> &context) {
                 const nb::gil_scoped_release release;
                 return self.save_into(out.data(), out.size());
             },
-            "out"_a, nb::sig("def save_into(self, out: typing_extensions.Buffer) -> int"),
+            "out"_a,
+            nb::sig("def save_into(self, out: typing_extensions.Buffer | numpy.typing.NDArray[numpy.uint8]) -> int"),
             "save() into a buffer that can be written to; returns the number of bytes.")
         .def(
             "restore",
@@ -103,7 +104,8 @@ void bind_state(nb::class_<Context> &context) {
                 self.restore({state.data(), state.size()}, tokens);
             },
             "state"_a, "tokens"_a,
-            nb::sig("def restore(self, state: typing_extensions.Buffer, tokens: collections.abc.Mapping[int, "
+            nb::sig("def restore(self, state: typing_extensions.Buffer | numpy.typing.NDArray[numpy.uint8], tokens: "
+                    "collections.abc.Mapping[int, "
                     "collections.abc.Sequence[int]]) -> None"),
             "Replace everything by a saved state; `tokens` are those of each sequence, by number. Sequences that the "
             "state holds have to exist. The bytes are checked against this model and context first: BadState, and all "

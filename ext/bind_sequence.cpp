@@ -113,7 +113,8 @@ void bind_state(nb::class_<Sequence> &sequence) {
                 return self.save_into(out.data(), out.size(), range, partial);
             },
             "out"_a, "p0"_a = 0, "p1"_a = nb::none(), nb::kw_only(), "partial"_a = false,
-            nb::sig("def save_into(self, out: typing_extensions.Buffer, p0: int = 0, p1: int | None = None, *, "
+            nb::sig("def save_into(self, out: typing_extensions.Buffer | numpy.typing.NDArray[numpy.uint8], p0: int = "
+                    "0, p1: int | None = None, *, "
                     "partial: bool = False) -> int"),
             "save() into a buffer that can be written to; returns the number of bytes.")
         .def(
@@ -123,7 +124,8 @@ void bind_state(nb::class_<Sequence> &sequence) {
                 self.restore(bytes(state), tokens);
             },
             "state"_a, "tokens"_a,
-            nb::sig("def restore(self, state: typing_extensions.Buffer, tokens: collections.abc.Sequence[int]) -> "
+            nb::sig("def restore(self, state: typing_extensions.Buffer | numpy.typing.NDArray[numpy.uint8], tokens: "
+                    "collections.abc.Sequence[int]) -> "
                     "None"),
             "Replace what the sequence holds by a saved state and the tokens that it is of. The bytes are checked "
             "against this model and context first: BadState, and all is as it was, where they differ. Nothing can "
@@ -135,7 +137,8 @@ void bind_state(nb::class_<Sequence> &sequence) {
                 self.append(bytes(state), tokens);
             },
             "state"_a, "tokens"_a,
-            nb::sig("def append(self, state: typing_extensions.Buffer, tokens: collections.abc.Sequence[int]) -> "
+            nb::sig("def append(self, state: typing_extensions.Buffer | numpy.typing.NDArray[numpy.uint8], tokens: "
+                    "collections.abc.Sequence[int]) -> "
                     "None"),
             "Add the saved state of a range of positions after what the sequence holds. Checked like restore().")
         .def(
@@ -145,7 +148,8 @@ void bind_state(nb::class_<Sequence> &sequence) {
                 self.rewind(bytes(partial), tokens);
             },
             "partial"_a, "tokens"_a,
-            nb::sig("def rewind(self, partial: typing_extensions.Buffer, tokens: collections.abc.Sequence[int]) -> "
+            nb::sig("def rewind(self, partial: typing_extensions.Buffer | numpy.typing.NDArray[numpy.uint8], tokens: "
+                    "collections.abc.Sequence[int]) -> "
                     "None"),
             "Go back to these tokens, which the sequence begins with, by the partial state that was saved when it "
             "held just them. For windowed and hybrid models, where a cut alone cannot. Checked like restore().")

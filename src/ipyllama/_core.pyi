@@ -5,6 +5,7 @@ import enum
 from typing import Annotated
 
 import numpy
+import numpy.typing
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
@@ -339,12 +340,12 @@ class Context:
         The state of all sequences, as llama.cpp writes it: uint8, shape (n,). The array owns its data. Every cell is in it, those outside a window too.
         """
 
-    def save_into(self, out: Buffer) -> int:
+    def save_into(self, out: Buffer | numpy.typing.NDArray[numpy.uint8]) -> int:
         """
         save() into a buffer that can be written to; returns the number of bytes.
         """
 
-    def restore(self, state: Buffer, tokens: Mapping[int, _Sequence[int]]) -> None:
+    def restore(self, state: Buffer | numpy.typing.NDArray[numpy.uint8], tokens: Mapping[int, _Sequence[int]]) -> None:
         """
         Replace everything by a saved state; `tokens` are those of each sequence, by number. Sequences that the state holds have to exist. The bytes are checked against this model and context first: BadState, and all is as it was, where they differ.
         """
@@ -547,22 +548,22 @@ class Sequence:
         The state at positions [p0, p1), as llama.cpp writes it: uint8, shape (n,). The array owns its data. Of windowed layers the window before p1 is copied. `partial` copies windowed and recurrent layers only, see rewind(). Raises CannotTrim where there is no state for that range. A pending shift is applied first, which loses the logits.
         """
 
-    def save_into(self, out: Buffer, p0: int = 0, p1: int | None = None, *, partial: bool = False) -> int:
+    def save_into(self, out: Buffer | numpy.typing.NDArray[numpy.uint8], p0: int = 0, p1: int | None = None, *, partial: bool = False) -> int:
         """
         save() into a buffer that can be written to; returns the number of bytes.
         """
 
-    def restore(self, state: Buffer, tokens: _Sequence[int]) -> None:
+    def restore(self, state: Buffer | numpy.typing.NDArray[numpy.uint8], tokens: _Sequence[int]) -> None:
         """
         Replace what the sequence holds by a saved state and the tokens that it is of. The bytes are checked against this model and context first: BadState, and all is as it was, where they differ. Nothing can tell whether the numbers in them are those of these tokens. There are no logits until the next step.
         """
 
-    def append(self, state: Buffer, tokens: _Sequence[int]) -> None:
+    def append(self, state: Buffer | numpy.typing.NDArray[numpy.uint8], tokens: _Sequence[int]) -> None:
         """
         Add the saved state of a range of positions after what the sequence holds. Checked like restore().
         """
 
-    def rewind(self, partial: Buffer, tokens: _Sequence[int]) -> None:
+    def rewind(self, partial: Buffer | numpy.typing.NDArray[numpy.uint8], tokens: _Sequence[int]) -> None:
         """
         Go back to these tokens, which the sequence begins with, by the partial state that was saved when it held just them. For windowed and hybrid models, where a cut alone cannot. Checked like restore().
         """
