@@ -69,6 +69,10 @@ class BadState(LlamaError):
     """State bytes do not fit this model or context, or are damaged."""
 
 
+class StoreError(LlamaError):
+    """A place for saved prefix states cannot be written to, or not be trusted."""
+
+
 class BadArgument(LlamaError, ValueError):
     """A value that llama.cpp could not survive was stopped at the door."""
 

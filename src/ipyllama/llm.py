@@ -25,6 +25,10 @@ from ipyllama.loading import (
 )
 from ipyllama.models import LocalModel, Progress, resolve
 from ipyllama.options import GenerateOptions
+from ipyllama.prefix import PrefixMemory
+from ipyllama.prefix.binding import binding
+from ipyllama.prefix.live import Live
+from ipyllama.prefix.location import memory_for
 from ipyllama.reply import Delta, Reply
 from ipyllama.vocab import Vocabulary
 
@@ -32,22 +36,30 @@ if TYPE_CHECKING:
     from ipyllama.chat import Chat, ChatTemplate
 
 
-def load(name_or_path: str | os.PathLike[str], *, progress: Progress | None = None, **options: Any) -> LLM:
+def load(
+    name_or_path: str | os.PathLike[str],
+    *,
+    cache: str | os.PathLike[str] | PrefixMemory | bool | None = True,
+    progress: Progress | None = None,
+    **options: Any,
+) -> LLM:
     """Load a model by path, registry name, `hf:owner/repo/file.gguf`, or the name of one already on this machine.
 
     A model that is loaded already is shared at once. `options` are the fields of `LoadOptions`; `progress` is
-    called with (done, total, label). Raises `ModelNotFound`, `BadModelFile`, `FetchError`, `NotEnoughMemory` or
-    `BadOption`.
+    called with (done, total, label). `cache` is where prefix states are kept: True for the notebook's own folder, or
+    the user's cache outside of one; a folder; a `PrefixMemory`; False or None for RAM only.
+
+    Raises `ModelNotFound`, `BadModelFile`, `FetchError`, `NotEnoughMemory` or `BadOption`.
     """
     wanted = load_options(options)
     found = resolve(os.fspath(name_or_path), progress=progress)
-    return _loaded.get(found, wanted, progress)
+    return _loaded.get(found, wanted, memory_for(cache, wanted.ram_limit), progress)
 
 
 class LLM:
     """One model with its context. Made by `load`. Closing it frees the memory, whoever still holds it."""
 
-    def __init__(self, found: LocalModel, native: _core.Model, options: LoadOptions) -> None:
+    def __init__(self, found: LocalModel, native: _core.Model, options: LoadOptions, memory: PrefixMemory) -> None:
         self._model, self.options = native, options
         self.name, self.path, self.file = found.name, Path(found.path), identify(found.path)
         self.vocab = Vocabulary(native)
@@ -56,7 +68,10 @@ class LLM:
         context = _core.Context(native, context_options(options))
         self.n_ctx, self.n_threads = context.n_ctx, context.n_threads
         try:
-            self._engine = Engine(native, context, ram_limit=options.ram_limit)
+            self.memory = memory.bind(binding(found.path, native, options))
+            # Recurrent state has no positions to cut at; only a copy leads back.
+            can_trim = not (native.is_recurrent or native.is_hybrid)
+            self._engine = Engine(native, context, Live(_core.Sequence(context), self.memory, can_trim=can_trim))
         except BaseException:
             context.close()
             raise
@@ -131,11 +146,6 @@ class LLM:
         return self._engine.n_busy
 
     @property
-    def parked_bytes(self) -> int:
-        """Bytes of KV of earlier branches that wait in RAM."""
-        return self._engine.parked_bytes
-
-    @property
     def closed(self) -> bool:
         return self._engine.closed
 
@@ -166,7 +176,7 @@ class _Loaded:
         self._llms: list[LLM] = []
         self._weights: dict[tuple[FileId, int, bool], _core.Model] = {}
 
-    def get(self, found: LocalModel, options: LoadOptions, progress: Progress | None) -> LLM:
+    def get(self, found: LocalModel, options: LoadOptions, memory: PrefixMemory, progress: Progress | None) -> LLM:
         file = identify(found.path)
         with self._lock:
             for llm in self._llms:
@@ -175,7 +185,7 @@ class _Loaded:
             chosen = choose(found, options)
             native = self._open_weights(file, chosen, progress)
             try:
-                llm = LLM(found, native, chosen)
+                llm = LLM(found, native, chosen, memory)
             except BaseException:
                 self._close_unused(native)
                 raise

@@ -3,5 +3,7 @@
 from ipyllama.engine.engine import Engine
 from ipyllama.engine.generate import Request
 from ipyllama.engine.job import Job
+from ipyllama.engine.schedule import PIECE, piece_ends, shared_end
+from ipyllama.engine.states import Start, States
 
-__all__ = ["Engine", "Job", "Request"]
+__all__ = ["PIECE", "Engine", "Job", "Request", "Start", "States", "piece_ends", "shared_end"]

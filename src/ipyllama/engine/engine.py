@@ -18,7 +18,7 @@ from ipyllama import _core
 from ipyllama.engine import native_log
 from ipyllama.engine.generate import Generation, Request, unbegun_reply
 from ipyllama.engine.job import Job
-from ipyllama.engine.live import Live
+from ipyllama.engine.states import States
 from ipyllama.errors import ClosedError, LlamaError
 from ipyllama.ledger import Ledger
 from ipyllama.reply import Queued, Reply
@@ -38,13 +38,9 @@ class _Work:
 class Engine:
     """Runs generations one at a time, in order. `close()` ends the running one and frees the context."""
 
-    def __init__(self, model: _core.Model, context: _core.Context, *, ram_limit: int) -> None:
-        """Takes the context over. `ram_limit`: bytes of KV that may wait in RAM for a return to an earlier branch."""
-        self._model, self._context = model, context
-        # Recurrent state has no positions to cut at; only a whole copy leads back.
-        can_trim = not (model.is_recurrent or model.is_hybrid)
-        sequence = _core.Sequence(context)
-        self._live = Live(sequence, can_trim=can_trim, window=model.n_swa, ram_limit=ram_limit)
+    def __init__(self, model: _core.Model, context: _core.Context, states: States) -> None:
+        """Takes the context over, and with it `states`, which fills it."""
+        self._model, self._context, self._live = model, context, states
         self._work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # guards the three below
         self._waiting: list[_Work] = []
@@ -78,11 +74,6 @@ class Engine:
         """Jobs that run or wait."""
         with self._lock:
             return len(self._waiting) + (self._running is not None)
-
-    @property
-    def parked_bytes(self) -> int:
-        """Bytes of KV that wait in RAM."""
-        return self._live.parked_bytes
 
     @property
     def closed(self) -> bool:
@@ -129,7 +120,7 @@ class Engine:
                     with self._lock:
                         self._running = None
             del work  # a finished reply is the caller's to keep, not ours
-        self._live.release()
+        self._live.clear()
         self._context.close()
 
     def _take(self, work: _Work) -> bool:

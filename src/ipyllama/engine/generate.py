@@ -8,8 +8,8 @@ from typing import Final
 
 from ipyllama import _core
 from ipyllama.engine.job import Job
-from ipyllama.engine.live import Live, Start
 from ipyllama.engine.schedule import piece_ends
+from ipyllama.engine.states import Start, States
 from ipyllama.engine.text import TextAssembler
 from ipyllama.errors import Aborted, BadOption, PromptTooLong
 from ipyllama.ledger import Ledger
@@ -45,11 +45,12 @@ def unbegun_reply(request: Request, job: Job) -> Reply:
 class Generation:
     """The state of one run. `run()` gives the reply and the ledger with what was sampled."""
 
-    def __init__(self, job: Job, model: _core.Model, live: Live, n_ctx: int, request: Request) -> None:
+    def __init__(self, job: Job, model: _core.Model, live: States, n_ctx: int, request: Request) -> None:
         self._job, self._model, self._live, self._n_ctx = job, model, live, n_ctx
         self._request = request
         self._text = TextAssembler(request.options.stop)
         self._sampled: list[int] = []
+        self._notes: list[str] = []
         self._start = Start()
         self._position = 0  # how far the prompt is read
         self._began = self._prefilled = time.monotonic()
@@ -68,18 +69,24 @@ class Generation:
             if not self._job.cancelled:
                 raise
             reason = "interrupted"
+        finally:
+            ledger = prompt.append_sampled(self._sampled)
+            self._live.finish(ledger)
         self._emit_text(self._text.flush())
-        return self._reply(reason), prompt.append_sampled(self._sampled)
+        return self._reply(reason), ledger
 
     def _prefill(self) -> None:
-        tokens, ends = self._request.prompt.tokens, piece_ends(self._request.prompt)
-        self._start = self._live.begin(tokens, ends)
+        prompt = self._request.prompt
+        self._start = self._live.begin(prompt)
         self._position = self._start.position
         self._emit_prefill()
-        for end in (end for end in ends if end > self._position):
-            if end == len(tokens):
-                self._live.checkpoint()
-            self._live.evaluate(tokens[self._position : end])
+        for end in (end for end in piece_ends(prompt) if end > self._position):
+            piece = prompt.tokens[self._position : end]
+            self._live.evaluate(piece)
+            if not self._live.proven(piece):
+                self._notes.append("a saved state did not prove right: it was set aside, and all was computed anew")
+                self._prefill()
+                return
             self._position = end
             self._emit_prefill()
         self._prefilled = time.monotonic()
@@ -134,7 +141,7 @@ class Generation:
             timings=self._timings(),
             model=self._request.model_name,
             seed=int(self._request.options.seed),
-            notes=(*self._request.notes, *self._unread()),
+            notes=(*self._request.notes, *self._notes, *self._unread()),
         )
 
     def _unread(self) -> tuple[str, ...]:

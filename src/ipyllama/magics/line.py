@@ -93,7 +93,7 @@ def _facts(session: Session, llm: LLM) -> dict[str, object]:
         "model": llm.description,
         "file": llm.path,
         "context": f"{format_count(llm.n_live)} of {format_count(llm.n_ctx)} tokens in use",
-        "waiting in RAM": format_bytes(llm.parked_bytes),
+        "kept in RAM": format_bytes(llm.memory.ram.nbytes),
         "threads": llm.n_threads,
         "answers": f"{llm.n_busy} running or waiting",
         "conversations": ", ".join(chats) or "none",

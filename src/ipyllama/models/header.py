@@ -75,7 +75,7 @@ def read_header(path: str | os.PathLike[str]) -> GgufHeader:
     Raises BadModelFile: not a GGUF, damaged, truncated, or a part of a split model is missing.
     """
     paths = split_parts(Path(path))
-    raws = [_parse_cached(part) for part in paths]
+    raws = [parse_cached(part) for part in paths]
     for part, raw in zip(paths, raws, strict=True):
         if raw.file_size < raw.expected_size:
             raise BadModelFile(
@@ -121,7 +121,8 @@ def model_stem(name: str) -> str:
     return match["stem"] if match else re.sub(r"\.gguf$", "", name, flags=re.IGNORECASE)
 
 
-def _parse_cached(path: Path) -> RawGguf:
+def parse_cached(path: Path) -> RawGguf:
+    """Metadata and tensor table of one file; parsed once per version of it."""
     try:
         info = os.stat(path)
     except OSError as error:

@@ -1,0 +1,46 @@
+"""What a generation asks of whoever keeps the context's contents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ipyllama import _core
+from ipyllama.ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a prompt's evaluation starts, and where the KV before it came from."""
+
+    reused: int = 0
+    restored: int = 0
+
+    @property
+    def position(self) -> int:
+        return self.reused + self.restored
+
+
+class States(Protocol):
+    """The active sequence, and how a prompt's beginning gets into it. Only the worker thread touches it."""
+
+    @property
+    def sequence(self) -> _core.Sequence: ...
+
+    def __len__(self) -> int: ...
+
+    def begin(self, ledger: Ledger) -> Start:
+        """Make the sequence hold a start of the prompt, as long as can be had; never its last token."""
+
+    def evaluate(self, tokens: Sequence[int]) -> None:
+        """One step: append a piece of the schedule. Raises `Aborted`."""
+
+    def proven(self, tokens: Sequence[int]) -> bool:
+        """False if the step just done, of `tokens`, showed that what `begin` brought back is wrong; it is gone then."""
+
+    def finish(self, ledger: Ledger) -> None:
+        """The generation has ended, with this ledger."""
+
+    def clear(self) -> None:
+        """Forget the active sequence."""

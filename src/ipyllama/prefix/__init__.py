@@ -1,0 +1,7 @@
+"""Prefix memory: what a prompt has cost once is never paid again."""
+
+from ipyllama.prefix.block import Block, Origin, Probe
+from ipyllama.prefix.keys import Cut
+from ipyllama.prefix.memory import Binding, Check, Found, PrefixMemory, Stats
+
+__all__ = ["Binding", "Block", "Check", "Cut", "Found", "Origin", "PrefixMemory", "Probe", "Stats"]

@@ -1,0 +1,186 @@
+"""A block: the KV of a run of tokens, and the file that holds it.
+
+    magic (8) · format version (4) · header length (4) · checksum of the header (16) · header, JSON · zeros to the
+    next multiple of 64 · state, as llama.cpp writes it
+
+Everything is checked before it is believed: lengths against the file, both checksums, and the key against the tokens.
+Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import asdict, dataclass
+from io import FileIO
+from typing import Any, Final
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from ipyllama.errors import BadState
+from ipyllama.prefix.keys import Link, child_key
+
+MAGIC: Final = b"IPYKV\r\n\x1a"
+"""The line ends tell of a transfer as text."""
+VERSION: Final = 1
+MAX_HEADER: Final = 1 << 20
+_ALIGN: Final = 64
+_FRONT: Final = struct.Struct("<8sII16s")
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What the model said after one more token: it proves a restored state at no cost, since that token is evaluated
+    anyway."""
+
+    token: int
+    """the token after the block"""
+    ids: tuple[int, ...]
+    """the likeliest tokens then, best first"""
+    logits: tuple[float, ...]
+    """their logits"""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What made a block. Only equal origins give equal bits."""
+
+    build: str
+    """llama.cpp commit, compiler and options, as one digest"""
+    n_threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A link of a chain with its state."""
+
+    link: Link
+    state: NDArray[np.uint8]
+    origin: Origin
+    seconds: float
+    """what computing it cost"""
+    probe: Probe | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return self.state.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a block's file says about it before the state."""
+
+    link: Link
+    origin: Origin
+    seconds: float
+    probe: Probe | None
+    nbytes: int
+    checksum: str
+
+
+def write_block(file: FileIO, block: Block) -> int:
+    """Write the file of a block; returns its size in bytes."""
+    header = _header(block)
+    front = _FRONT.pack(MAGIC, VERSION, len(header), xxhash.xxh3_128_digest(header))
+    padding = bytes(-(len(front) + len(header)) % _ALIGN)
+    for part in (front + header + padding, block.state.data):
+        _write_all(file, memoryview(part))
+    return len(front) + len(header) + len(padding) + block.nbytes
+
+
+def read_header(file: FileIO, size: int) -> Header:
+    """The checked header of a file of `size` bytes, which is left at the state. Raises `BadState`."""
+    front = file.read(_FRONT.size)
+    if len(front) < _FRONT.size:
+        raise BadState("it is too short")
+    magic, version, length, checksum = _FRONT.unpack(front)
+    if magic != MAGIC:
+        raise BadState("it is not a block")
+    if version != VERSION:
+        raise BadState(f"its format is version {version}, and this ipyllama reads version {VERSION}")
+    if length > min(MAX_HEADER, size):
+        raise BadState("its header is longer than the file")
+    text = file.read(length)
+    if xxhash.xxh3_128_digest(text) != checksum:
+        raise BadState("its header is damaged")
+    header = _parsed(text)
+    file.read(-(_FRONT.size + length) % _ALIGN)
+    if file.tell() + header.nbytes != size:
+        raise BadState("its length is wrong")
+    return header
+
+
+def read_block(file: FileIO, size: int, out: NDArray[np.uint8] | None = None) -> Block:
+    """The checked block in a file of `size` bytes. `out` is memory to read the state into, if it is large enough.
+
+    Raises `BadState`, with what is wrong.
+    """
+    header = read_header(file, size)
+    n = header.nbytes
+    state = out[:n] if out is not None and out.nbytes >= n else np.empty(n, np.uint8)
+    done = 0
+    while done < n:
+        if not (more := file.readinto(state.data[done:])):
+            raise BadState("it ends early")
+        done += more
+    if xxhash.xxh3_128_hexdigest(state.data) != header.checksum:
+        raise BadState("its state is damaged")
+    return Block(header.link, state, header.origin, header.seconds, header.probe)
+
+
+def _write_all(file: FileIO, data: memoryview) -> None:
+    """A raw write may take less than it is given."""
+    while data:
+        data = data[file.write(data) :]
+
+
+def _parsed(text: bytes) -> Header:
+    """The header, whoever wrote it: every value has the right type, and the key is that of the tokens."""
+    try:
+        found = json.loads(text)
+        key, parent = bytes.fromhex(found["key"]), bytes.fromhex(found["parent"])
+        start, tokens, ends = int(found["start"]), _whole(found["tokens"]), _whole(found["ends"])
+        origin = Origin(str(found["origin"]["build"]), int(found["origin"]["n_threads"]))
+        known = child_key(parent, tokens, start, ends)
+        header = Header(
+            Link(key, parent, start, tokens, ends),
+            origin,
+            float(found["seconds"]),
+            _probe(found["probe"]),
+            int(found["nbytes"]),
+            str(found["checksum"]),
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+        raise BadState("its header cannot be read") from error
+    if key != known or start < 0 or header.nbytes < 0 or not tokens:
+        raise BadState("its key is not that of its tokens")
+    return header
+
+
+def _whole(values: list[Any]) -> tuple[int, ...]:
+    return tuple(int(value) for value in values)
+
+
+def _probe(found: dict[str, Any] | None) -> Probe | None:
+    if found is None:
+        return None
+    return Probe(int(found["token"]), _whole(found["ids"]), tuple(float(value) for value in found["logits"]))
+
+
+def _header(block: Block) -> bytes:
+    link = block.link
+    content = {
+        "key": link.key.hex(),
+        "parent": link.parent.hex(),
+        "start": link.start,
+        "tokens": link.tokens,
+        "ends": link.ends,
+        "origin": asdict(block.origin),
+        "seconds": block.seconds,
+        "probe": asdict(block.probe) if block.probe else None,
+        "nbytes": block.nbytes,
+        "checksum": xxhash.xxh3_128_hexdigest(block.state.data),
+    }
+    return json.dumps(content, separators=(",", ":")).encode()

@@ -1,0 +1,44 @@
+"""Where prefix states are kept: beside the notebook, else in the user's cache folder."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from ipyllama.models import cache_dir
+from ipyllama.prefix.memory import PrefixMemory
+
+Cache = str | os.PathLike[str] | PrefixMemory | bool | None
+"""True: the usual place. False, None: RAM only."""
+_NOT_IN_NAMES: Final = re.compile(r"[^\w. -]+")
+_memories: dict[Path, PrefixMemory] = {}
+
+
+def notebook() -> Path | None:
+    """The notebook that this kernel belongs to, as Jupyter named it when the kernel started."""
+    name = os.environ.get("JPY_SESSION_NAME", "")
+    path = Path(name)
+    return path if path.is_absolute() and path.suffix == ".ipynb" and path.parent.is_dir() else None
+
+
+def usual_location() -> Path:
+    """`.ipyllama/NOTEBOOK/` beside the notebook, else the user's cache folder. Not created."""
+    found = notebook()
+    if found is None:
+        return cache_dir() / "prefix"
+    name = _NOT_IN_NAMES.sub("_", found.stem).strip(". ") or "notebook"
+    return found.parent / ".ipyllama" / name / "prefix"
+
+
+def memory_for(cache: Cache, ram_limit: int) -> PrefixMemory:
+    """The memory that a model is loaded with. Models that keep to the same folder share it."""
+    if isinstance(cache, PrefixMemory):
+        return cache
+    if cache is None or cache is False:
+        return PrefixMemory(None, ram_limit=ram_limit)
+    location = usual_location() if cache is True else Path(cache).expanduser().absolute()
+    if location not in _memories:
+        _memories[location] = PrefixMemory(location, ram_limit=ram_limit)
+    return _memories[location]

@@ -1,0 +1,280 @@
+"""PrefixMemory: prompt prefixes that are computed once. joblib's words for joblib's ideas."""
+
+from __future__ import annotations
+
+import copy
+import os
+import threading
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Final, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipyllama.errors import BadOption, BadState
+from ipyllama.ledger import Ledger
+from ipyllama.prefix.block import Block, Origin
+from ipyllama.prefix.keys import Cut, Link, chain, root_key
+from ipyllama.prefix.local import LocalStore
+from ipyllama.prefix.ram import RamTier
+from ipyllama.prefix.rates import Rate, Rates
+from ipyllama.prefix.sizes import parse_bytes, parse_seconds
+from ipyllama.prefix.writer import Writer
+
+Place = Literal["RAM", "disk"]
+BYTES_LIMIT: Final = "10G"
+RAM_LIMIT: Final = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A model in use, as far as its states depend on it."""
+
+    fingerprint: bytes
+    """of everything that changes a state: weights, KV types, attention, adapters, upstream's format"""
+    cut: Cut
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A block that is at hand."""
+
+    link: Link
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What a prompt would find: how many of its tokens are at hand, where, and what the rest is predicted to cost."""
+
+    n_tokens: int
+    n_found: int
+    places: dict[Place, int]
+    restore_seconds: float
+    compute_seconds: float
+
+    def __str__(self) -> str:
+        found = ", ".join(f"{n:,} in {place}" for place, n in self.places.items())
+        return (
+            f"{self.n_found:,} of {self.n_tokens:,} tokens are at hand{f' ({found})' if found else ''}: restoring them "
+            f"takes about {self.restore_seconds:.2f} s, computing the rest {self.compute_seconds:.2f} s"
+        )
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened since the memory was made."""
+
+    hits: int = 0
+    """blocks restored"""
+    saved: int = 0
+    """blocks handed to the writer"""
+    seconds: float = 0.0
+    """of computing that restoring has spared"""
+    damaged: list[str] = field(default_factory=list)
+    """what was quarantined, and why"""
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """`nbytes` and `blocks` on disk, in RAM, and what was spared."""
+
+    location: Path | None
+    disk_bytes: int
+    disk_blocks: int
+    bytes_limit: int
+    ram_bytes: int
+    ram_blocks: int
+    ram_limit: int
+    counts: Counts
+    problem: str
+    """why nothing is saved, empty where all is well"""
+
+
+class PrefixMemory:
+    """Prefix states in RAM and, with a `location`, on disk. `location=None` keeps nothing on disk.
+
+    `bytes_limit` bounds the disk, `ram_limit` the RAM (numbers, or texts like "10G"); `age_limit` is the time without
+    use after which `reduce_size` deletes ("30d", seconds, a timedelta). With `verbose` 0 nothing is said where nothing
+    can be saved. A store that is damaged, full or gone costs time, never an answer.
+    """
+
+    def __init__(
+        self,
+        location: str | os.PathLike[str] | None = None,
+        *,
+        bytes_limit: int | str = BYTES_LIMIT,
+        age_limit: float | str | timedelta | None = None,
+        ram_limit: int | str = RAM_LIMIT,
+        verbose: int = 1,
+    ) -> None:
+        self.location = Path(location) if location is not None else None
+        self.age_limit, self.verbose = parse_seconds(age_limit), verbose
+        self.rates, self.ram, self.counts = Rates(), RamTier(parse_bytes(ram_limit)), Counts()
+        self.store = LocalStore(self.location) if self.location is not None else None
+        self._writer = Writer(self.store, parse_bytes(bytes_limit), self._warn) if self.store else None
+        self._lock = threading.Lock()
+        self._binding: Binding | None = None
+
+    # -- a model's view -----------------------------------------------------------------------------------
+
+    def bind(self, binding: Binding) -> Self:
+        """The same memory, asked about one model."""
+        bound = copy.copy(self)
+        bound._binding = binding
+        return bound
+
+    @property
+    def binding(self) -> Binding:
+        """Raises `BadOption` where the memory belongs to no model yet."""
+        if self._binding is None:
+            raise BadOption("this memory belongs to no model: ask the memory of a loaded one, llm.memory")
+        return self._binding
+
+    def links(self, ledger: Ledger) -> list[Link]:
+        """The blocks that a ledger is made of."""
+        return list(chain(root_key(self.binding.fingerprint), ledger, self.binding.cut))
+
+    def find(self, links: Iterable[Link]) -> list[Found]:
+        """Those of consecutive blocks that are at hand, up to the first that is not. Reads no block."""
+        found: list[Found] = []
+        for link in links:
+            place = self._place(link)
+            if place is None:
+                break
+            found.append(Found(link, place))
+        return found
+
+    def check(self, tokens: Ledger | Sequence[int]) -> Check:
+        """What a prompt of these tokens would find in RAM and on disk."""
+        ledger = tokens if isinstance(tokens, Ledger) else Ledger().append_prompt(tokens)
+        found = self.find([link for link in self.links(ledger) if link.end < len(ledger)])
+        places: dict[Place, int] = {}
+        for block in found:
+            places[block.place] = places.get(block.place, 0) + len(block.link.tokens)
+        n_found = sum(places.values())
+        compute = self.rates.prefill.seconds(len(ledger) - n_found)
+        return Check(len(ledger), n_found, places, self.restore_seconds(found), compute)
+
+    def restore_seconds(self, found: Sequence[Found]) -> float:
+        """What bringing these blocks back is predicted to take."""
+        return sum(
+            self._rate(block.place).seconds(len(block.link.tokens) * self.rates.bytes_per_token) for block in found
+        )
+
+    def wants(self, link: Link) -> bool:
+        """True if a block is worth copying out: it would be kept, and it is not at hand yet."""
+        kept = self.ram.bytes_limit > 0 or (self._writer is not None and not self._writer.failed)
+        worth = self.rates.prefill.seconds(len(link.tokens)) > self.restore_seconds([Found(link, "disk")])
+        return kept and worth and self._place(link) is None
+
+    def load(self, found: Found, out: NDArray[np.uint8] | None = None) -> Block | None:
+        """A block that `find` saw. None, and it is quarantined if it is damaged, where it cannot be used after all."""
+        link = found.link
+        block = self.ram.get(link.key) or self._read(link, out)
+        if block is None or block.origin != self.binding.origin:
+            return None
+        if (block.link.tokens, block.link.ends) != (link.tokens, link.ends):  # a hash alone is never believed
+            return None
+        return block
+
+    def restored(self, found: Sequence[Found], blocks: Sequence[Block], seconds: float) -> None:
+        """Take note of a restore that worked, for the rates and the eviction."""
+        self.ram.touch(block.link.key for block in blocks)
+        with self._lock:
+            self.counts.hits += len(blocks)
+            self.counts.seconds += sum(block.seconds for block in blocks)
+        if found and all(block.place == found[0].place for block in found):
+            self._rate(found[0].place).learn(sum(block.nbytes for block in blocks), seconds)
+
+    def save(self, block: Block) -> None:
+        """Keep a block in RAM, and on disk soon."""
+        self.ram.put(block)
+        self.rates.bytes_per_token = block.nbytes / len(block.link.tokens)
+        if self._writer is not None:
+            self._writer.put(block)
+        with self._lock:
+            self.counts.saved += 1
+
+    def quarantine(self, link: Link, why: str) -> None:
+        """Never use this block again."""
+        self.ram.drop(link.key)
+        if self.store is not None:
+            self.store.quarantine(link.parent, link.key)
+        with self._lock:
+            self.counts.damaged.append(f"tokens {link.start:,} to {link.end:,}: {why}")
+
+    # -- housekeeping -------------------------------------------------------------------------------------
+
+    def reduce_size(
+        self,
+        bytes_limit: int | str | None = None,
+        items_limit: int | None = None,
+        age_limit: float | str | timedelta | None = None,
+    ) -> int:
+        """Delete what is worth least until the store keeps to these limits; returns how many blocks went.
+
+        None is the limit that the memory was made with; `items_limit` counts blocks. Raises `StoreError`.
+        """
+        if self._writer is None:
+            return 0
+        limit = self._writer.bytes_limit if bytes_limit is None else parse_bytes(bytes_limit)
+        age = self.age_limit if age_limit is None else parse_seconds(age_limit)
+        self._writer.flush()
+        return self._writer.reduce(limit, items_limit, age)
+
+    def clear(self) -> None:
+        """Forget everything, in RAM and on disk. Raises `StoreError`."""
+        self.ram.clear()
+        self.reduce_size(bytes_limit=0)
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until everything is on disk; False if that takes longer than `timeout` seconds."""
+        return self._writer.flush(timeout) if self._writer else True
+
+    def verify(self) -> list[str]:
+        """Read every block on disk; damaged ones are quarantined and named."""
+        return self.store.verify() if self.store else []
+
+    def stats(self) -> Stats:
+        """What is where. Looks at every file of the store."""
+        entries = list(self.store.entries()) if self.store else []
+        return Stats(
+            location=self.location,
+            disk_bytes=sum(entry.nbytes for entry in entries),
+            disk_blocks=len(entries),
+            bytes_limit=self._writer.bytes_limit if self._writer else 0,
+            ram_bytes=self.ram.nbytes,
+            ram_blocks=len(self.ram),
+            ram_limit=self.ram.bytes_limit,
+            counts=self.counts,
+            problem=self._writer.failed if self._writer else "",
+        )
+
+    # -- within -------------------------------------------------------------------------------------------
+
+    def _place(self, link: Link) -> Place | None:
+        if link.key in self.ram:
+            return "RAM"
+        return "disk" if self.store is not None and self.store.has(link.parent, link.key) else None
+
+    def _rate(self, place: Place) -> Rate:
+        return self.rates.ram if place == "RAM" else self.rates.disk
+
+    def _read(self, link: Link, out: NDArray[np.uint8] | None) -> Block | None:
+        if self.store is None:
+            return None
+        try:
+            return self.store.read(link.parent, link.key, out)
+        except BadState as error:
+            self.quarantine(link, str(error))
+            return None
+
+    def _warn(self, problem: str) -> None:
+        if self.verbose:
+            warnings.warn(problem, stacklevel=2)
