@@ -1,90 +1,114 @@
-"""What stays in memory: the longest beginning that is at hand is found, and the RAM limit holds."""
+"""What is at hand for a prompt: the longest beginning is put together from what is live, in RAM and on disk, and the
+logits are always those of a start from nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from native.ask import bits
-from native.core import make_context, make_sequence
+from native.core import make_context
 from numpy.typing import NDArray
 
 from ipyllama import _core
-from ipyllama.engine.live import WORTH_PARKING, Live, Start
-from ipyllama.engine.schedule import piece_ends
+from ipyllama.engine import Start, piece_ends
 from ipyllama.errors import Aborted
 from ipyllama.ledger import Ledger
+from ipyllama.loading import LoadOptions
+from ipyllama.prefix import PrefixMemory
+from ipyllama.prefix.binding import binding
+from ipyllama.prefix.live import Live
+from ipyllama.prefix.rates import Rate
 
-UNLIMITED = 1 << 30
+ARCHS = ("llama", "gemma3", "mamba", "lfm2", "jamba")
 A, B, C = ([1, *(262 + (n * n * step) % 94 for n in range(299))] for step in (1, 3, 7))
 Make = Callable[..., Live]
 
 
+class Slow(Rate):
+    """A tiny model computes faster than anything restores; that is not what is tested here."""
+
+    def learn(self, amount: float, seconds: float) -> None:
+        pass
+
+
 @pytest.fixture
 def make(tiny) -> Make:
-    """A Live over a tiny model, as the engine makes it."""
+    """A Live over a tiny model, as `load` makes it, with a memory that keeps everything in RAM."""
 
-    def live(arch: str = "llama", ram_limit: int = UNLIMITED) -> Live:
-        window = 32 if arch == "gemma3" else 0
-        can_trim = arch in ("llama", "gemma3")
-        return Live(make_sequence(tiny(arch)), can_trim=can_trim, window=window, ram_limit=ram_limit)
+    def live(arch: str = "llama", memory: PrefixMemory | None = None, context: _core.Context | None = None) -> Live:
+        path: Path = tiny(arch)
+        model = _core.Model.load(str(path))
+        bound = (memory or PrefixMemory()).bind(binding(path, model, LoadOptions(n_threads=1)))
+        bound.rates.prefill = Slow(1.0)
+        can_trim = not (model.is_recurrent or model.is_hybrid)
+        return Live(_core.Sequence(context or make_context(model)), bound, can_trim=can_trim)
 
     return live
 
 
 def prefill(live: Live, tokens: list[int]) -> tuple[Start, NDArray[np.uint32]]:
     """Evaluate a prompt as the engine does; where it started, and the bits of its logits."""
-    ends = piece_ends(Ledger().append_prompt(tokens))
-    start = live.begin(tokens, ends)
+    ledger = Ledger().append_prompt(tokens)
+    start = live.begin(ledger)
     position = start.position
-    for end in (end for end in ends if end > position):
-        if end == len(tokens):
-            live.checkpoint()
+    for end in (end for end in piece_ends(ledger) if end > position):
         live.evaluate(tokens[position:end])
+        assert live.proven(tokens[position:end])
         position = end
+    logits = bits(live.sequence.logits())
+    live.finish(ledger)
     assert live.sequence.tokens == tokens
     assert len(live) == len(tokens)
-    return start, bits(live.sequence.logits())
+    return start, logits
 
 
-@pytest.mark.parametrize("arch", ["llama", "gemma3", "mamba", "lfm2", "jamba"])
-def test_whatever_came_before_the_logits_are_those_of_a_fresh_start(make: Make, arch: str) -> None:
-    live, rng = make(arch), np.random.default_rng(5)
-    prompts = [A, B, C, A[:270], [*A[:280], *B[280:]], A[:100], [*B[:257], *C[257:]]]
+@pytest.mark.parametrize("where", ["RAM", "disk", "both"])
+@pytest.mark.parametrize("arch", ARCHS)
+def test_whatever_came_before_the_logits_are_those_of_a_fresh_start(
+    make: Make, tmp_path: Path, arch: str, where: str
+) -> None:
+    memory = PrefixMemory(None if where == "RAM" else tmp_path, ram_limit=0 if where == "disk" else "1G")
+    live, rng = make(arch, memory), np.random.default_rng(5)
+    prompts = [A, B, C, A[:270], [*A[:280], *B[280:]], A[:100], [*A[:257], *C[257:]]]
     fresh = [prefill(make(arch), prompt)[1] for prompt in prompts]
+    restored = 0
     for choice in rng.integers(0, len(prompts), 40):
-        _, found = prefill(live, prompts[choice])
+        start, found = prefill(live, prompts[choice])
+        restored += start.restored
+        memory.flush()
         assert np.array_equal(found, fresh[choice]), choice
+    assert restored > 1000
 
 
-@pytest.mark.parametrize("arch", ["llama", "mamba", "lfm2", "jamba"])
+@pytest.mark.parametrize("arch", ARCHS)
+def test_a_new_process_computes_one_token(make: Make, tmp_path: Path, arch: str) -> None:
+    first = PrefixMemory(tmp_path)
+    computed = prefill(make(arch, first), A)
+    first.flush()
+    again = prefill(make(arch, PrefixMemory(tmp_path)), A)
+    assert (computed[0], again[0]) == (Start(), Start(restored=299))
+    assert np.array_equal(again[1], computed[1])
+
+
+@pytest.mark.parametrize("arch", ARCHS)
 def test_a_branch_comes_back_from_ram(make: Make, arch: str) -> None:
     live = make(arch)
     assert prefill(live, A)[0] == Start()
     assert prefill(live, B)[0] == Start()
     assert prefill(live, A)[0] == Start(restored=299)
     assert prefill(live, B)[0] == Start(restored=299)
-    assert live.parked_bytes > 0
 
 
 def test_running_again_trims_one_token(make: Make) -> None:
     live = make()
     prefill(live, A)
     assert prefill(live, A)[0] == Start(reused=299)
-    assert live.parked_bytes == 0  # one token is not worth a copy
     assert prefill(live, [*A[:290], *B[290:]])[0] == Start(reused=256)
-    assert live.parked_bytes > 0
-    assert len(A) - 256 >= WORTH_PARKING
-
-
-def test_after_an_edit_running_again_trims_one_token_too(make: Make) -> None:
-    live = make()
-    prefill(live, A)
-    edited = [*A[:256], *B[:144]]
-    assert prefill(live, edited)[0] == Start(reused=256)
-    assert prefill(live, edited)[0] == Start(reused=399)
+    assert prefill(live, A)[0] == Start(reused=256, restored=43)  # the rest comes back
 
 
 @pytest.mark.parametrize("arch", ["mamba", "lfm2", "jamba"])
@@ -95,99 +119,43 @@ def test_what_cannot_be_trimmed_goes_back_to_a_copy(make: Make, arch: str) -> No
     assert prefill(live, [*A, 300])[0].position == 0  # the pieces differ at the end of A
 
 
-def test_the_longer_of_live_and_parked_wins(make: Make) -> None:
-    live = make()
-    prefill(live, A)
-    prefill(live, [*A[:256], *B[256:]])
-    assert prefill(live, [*A[:299], 300])[0] == Start(restored=299)  # live would give 256
-    assert prefill(live, [*A[:256], *C[256:]])[0] == Start(reused=256)  # RAM would give no more
-
-
-def test_a_windowed_model_is_never_copied_beyond_its_window(make: Make) -> None:
-    live = make("gemma3")
+def test_nothing_is_kept_where_nothing_may_be(make: Make) -> None:
+    live = make(memory=PrefixMemory(ram_limit=0))
     prefill(live, A)
     prefill(live, B)
-    assert live.parked_bytes == 0
+    assert live.memory.ram.nbytes == 0
     assert prefill(live, A)[0] == Start()
 
 
-def size_of(make: Make, tokens: list[int]) -> int:
-    live = make()
-    prefill(live, tokens)
-    return live.sequence.state_size()
-
-
-def test_the_ram_limit_holds_and_the_oldest_goes_first(make: Make) -> None:
-    one = size_of(make, A)
-    live = make(ram_limit=2 * one + 1)
-    for prompt in (A, B, C, A, B, C, B):
-        prefill(live, prompt)
-        assert live.parked_bytes <= 2 * one + 1
-    live = make(ram_limit=2 * one + 1)
-    for prompt in (A, B, C):
-        prefill(live, prompt)  # A and B wait, C is live
-    assert prefill(live, A)[0] == Start(restored=299)  # C pushes B out: A was used just now
-    assert live.parked_bytes <= 2 * one + 1
-    assert prefill(live, B)[0] == Start()
-    assert prefill(live, C)[0] == Start(restored=299)
-
-
-def test_room_for_one_only(make: Make) -> None:
-    one = size_of(make, A)
-    live = make(ram_limit=one)
-    for prompt in (A, B, A, B, C, A):
-        prefill(live, prompt)
-        assert live.parked_bytes <= one
-    assert prefill(live, C)[0] == Start(restored=299)
-    assert live.parked_bytes <= one
-
-
-def test_a_branch_over_the_limit_pushes_nothing_out(make: Make) -> None:
-    small, large = A[:64], B
-    live = make(ram_limit=2 * size_of(make, small))
-    prefill(live, small)
-    prefill(live, large)
-    assert live.parked_bytes > 0
-    prefill(live, C)
-    assert prefill(live, small)[0] == Start(restored=63)
-
-
-def test_no_ram_at_all(make: Make) -> None:
-    live = make(ram_limit=0)
-    prefill(live, A)
+@pytest.mark.parametrize("arch", ARCHS)
+def test_a_state_that_is_not_the_prompts_is_found_out(make: Make, arch: str) -> None:
+    """The block of another prompt under this one's key, checksums and all: the logits that follow give it away."""
+    live = make(arch)
+    fresh = prefill(live, A)[1]
+    others = {link.end: link for link in live._links}
     prefill(live, B)
-    assert live.parked_bytes == 0
-    assert prefill(live, A)[0] == Start()
-
-
-def test_a_longer_branch_takes_the_place_of_its_beginnings(make: Make) -> None:
-    live = make()
-    prefill(live, A[:100])
-    prefill(live, B)
-    prefill(live, A[:100])
-    live.evaluate([300])  # goes on from there
-    longer = live.sequence.state_size()
-    prefill(live, C)
-    assert live.parked_bytes == size_of(make, B) + longer
-    assert prefill(live, A[:100])[0] == Start(restored=99)  # it is cut back to them
-
-
-def test_release_forgets_everything(make: Make) -> None:
-    live = make()
-    prefill(live, A)
-    prefill(live, B)
-    live.release()
-    assert (len(live), live.parked_bytes, len(live.sequence)) == (0, 0, 0)
-    assert prefill(live, A)[0] == Start()
+    ram = live.memory.ram
+    for link in live._links:
+        wrong, right = ram.get(link.key), ram.get(others[link.end].key)
+        assert wrong is not None and right is not None
+        ram.put(replace(right, state=wrong.state))
+    ledger = Ledger().append_prompt(A)
+    assert live.begin(ledger) == Start(restored=299)
+    live.evaluate(A[299:])
+    assert not live.proven(A[299:])
+    assert (len(live), live.memory.counts.damaged != []) == (0, True)
+    start, again = prefill(live, A)
+    assert (start, np.array_equal(again, fresh)) == (Start(), True)
 
 
 @pytest.mark.parametrize("arch", ["llama", "mamba", "jamba"])
-def test_an_aborted_piece_leaves_whole_pieces_or_nothing(tiny: Callable[[str], Path], make: Make, arch: str) -> None:
+def test_an_aborted_piece_leaves_whole_pieces_or_nothing(tiny, make: Make, arch: str) -> None:
     fresh = prefill(make(arch), A)[1]
     context = make_context(_core.Model.load(str(tiny(arch))))
-    live = Live(_core.Sequence(context), can_trim=arch == "llama", window=0, ram_limit=UNLIMITED)
-    ends = piece_ends(Ledger().append_prompt(A))
-    live.begin(A, ends)
+    live = make(arch, PrefixMemory(ram_limit=0), context)
+    ledger = Ledger().append_prompt(A)
+    ends = piece_ends(ledger)
+    live.begin(ledger)
     live.evaluate(A[: ends[0]])
     context.abort()
     with pytest.raises(Aborted):
