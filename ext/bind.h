@@ -66,3 +66,5 @@ void init_backend(nb::module_ &m);
 void init_model(nb::module_ &m);
 void init_context(nb::module_ &m);
 void init_sampler(nb::module_ &m);
+void init_adapter(nb::module_ &m);
+void init_multimodal(nb::module_ &m);

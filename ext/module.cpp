@@ -13,4 +13,6 @@ NB_MODULE(_core, m) {
     init_model(m);
     init_context(m);
     init_sampler(m);
+    init_adapter(m);
+    init_multimodal(m);
 }

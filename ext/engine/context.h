@@ -26,6 +26,8 @@ struct ContextOptions {
     std::string type_v = "f16";
 };
 
+struct AdapterHandle;
+
 struct ContextHandle {
     ContextHandle(std::shared_ptr<ModelHandle> model_, const ContextOptions &options);
     ~ContextHandle() { llama_free(context); }
@@ -43,6 +45,8 @@ struct ContextHandle {
     // Which sequence the logits in the context's output buffer belong to, -1 for none.
     llama_seq_id logits_of = -1;
     std::vector<bool> sequence_taken;
+    // The LoRA adapters in use and their scales, in the order of set_adapters(): alive as long as `context`.
+    std::vector<std::pair<std::shared_ptr<AdapterHandle>, float>> adapters;
 };
 
 class Context {

@@ -9,14 +9,10 @@
 #include "checks.h"
 #include "deep_stack.h"
 #include "log.h"
+#include "meta.h"
 
 namespace ipyllama {
 namespace {
-
-// std::regex, which cuts text into words for some vocabularies, recurses once per character of a run of one kind
-// (measured: 400 bytes each). Above this size a text gets a stack that is deep enough for one long run.
-constexpr std::size_t deep_text = 4096;
-constexpr std::size_t stack_per_byte = 1024;
 
 bool on_progress(float fraction, void *user_data) {
     auto *progress = static_cast<LoadProgress *>(user_data);
@@ -35,21 +31,6 @@ template <typename Fill> std::string fill_string(Fill fill, int guess) {
     }
     text.resize(static_cast<std::size_t>(n < 0 ? 0 : n));
     return text;
-}
-
-// Upstream's metadata getters return the full length, whatever the buffer holds.
-template <typename Get> std::string get_string(Get get) {
-    std::vector<char> small(256);
-    const int n = get(small.data(), small.size());
-    if (n < 0) {
-        return "";
-    }
-    if (static_cast<std::size_t>(n) < small.size()) {
-        return {small.data(), static_cast<std::size_t>(n)};
-    }
-    std::vector<char> large(static_cast<std::size_t>(n) + 1);
-    get(large.data(), large.size());
-    return {large.data(), static_cast<std::size_t>(n)};
 }
 
 void require_vocab(const ModelHandle &handle) {
@@ -111,11 +92,7 @@ std::vector<llama_token> Model::tokenize(const std::string &text, bool add_speci
             n = llama_tokenize(handle->vocab(), text.data(), n_text, tokens.data(), -n, add_special, parse_special);
         }
     };
-    if (text.size() > deep_text) {
-        with_stack(deep_text * stack_per_byte + text.size() * stack_per_byte, call);
-    } else {
-        call();
-    }
+    with_stack_for_text(text.size(), call);
     tokens.resize(static_cast<std::size_t>(n < 0 ? 0 : n));
     return tokens;
 }

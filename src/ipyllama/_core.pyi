@@ -1,9 +1,10 @@
 """llama.cpp for ipyllama: thin bindings over ext/engine."""
 
 from collections.abc import Sequence as _Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy
+import numpy.typing
 from numpy.typing import NDArray
 
 
@@ -256,6 +257,23 @@ class Context:
     def n_threads(self) -> int:
         """CPU threads of a step."""
 
+    def set_adapters(self, adapters: _Sequence[tuple[Adapter, float]], keep_memory: bool = False) -> None:
+        """
+        Compute with these (adapter, scale) pairs from now on, their effects added up; an empty list takes all off. What sequences hold was computed otherwise, so they must be empty: BadArgument, unless `keep_memory` insists.
+        """
+
+    @property
+    def adapters(self) -> list[tuple[Adapter, float]]:
+        """The (adapter, scale) pairs now set, in order."""
+
+    def set_control_vector(self, data: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], first_layer: int, last_layer: int, keep_memory: bool = False) -> None:
+        """
+        Add row i of `data`, float32 of shape (n_layer, n_embd), to the output of layer i, for the layers from `first_layer` (1 or more: row 0 is never used) to `last_layer`. `keep_memory` as in set_adapters().
+        """
+
+    def clear_control_vector(self, keep_memory: bool = False) -> None:
+        """Take the control vector off."""
+
 class Snapshot:
     """The KV of a whole sequence, copied out of its context."""
 
@@ -400,3 +418,121 @@ class Sampler:
 
     def reset(self) -> None:
         """Forget accepted tokens and start the random draw again."""
+
+class Adapter:
+    """
+    A LoRA adapter for one model, which it keeps alive. A context that uses it keeps it alive too, whatever happens to this object.
+    """
+
+    def close(self) -> None:
+        """Free what this object holds. Safe to call twice and from any thread."""
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+
+    def __enter__(self) -> Adapter: ...
+
+    def __exit__(self, *exception: object) -> None: ...
+
+    @staticmethod
+    def load(model: Model, path: str) -> Adapter:
+        """
+        Load a LoRA adapter from a GGUF file. Raises BadModelFile if the file is damaged, is no LoRA adapter, or was made for another architecture or for weights of other shapes.
+        """
+
+    def metadata(self) -> dict[str, str]:
+        """GGUF metadata, scalars only, as text."""
+
+    @property
+    def path(self) -> str:
+        """The file that it came from."""
+
+    @property
+    def invocation_tokens(self) -> list[int]:
+        """
+        Of an activated LoRA (aLoRA): the tokens from which on it is meant to be set. Empty for others.
+        """
+
+class Chunk:
+    """
+    A piece of a prompt: text, or what is encoded at once of an image or a sound.
+    """
+
+    @property
+    def kind(self) -> Literal['text', 'image', 'audio']:
+        """text, image or audio."""
+
+    @property
+    def tokens(self) -> list[int]:
+        """Token ids of text; empty for media."""
+
+    @property
+    def n_tokens(self) -> int:
+        """Cells of KV memory that it takes."""
+
+    @property
+    def n_positions(self) -> int:
+        """
+        Positions that it takes: fewer than tokens where those of an image are two-dimensional (M-RoPE).
+        """
+
+    @property
+    def id(self) -> str | None:
+        """
+        Of media: the SHA-256 of the array (kind, shape and bytes), and which part of it this is.
+        """
+
+    def __repr__(self) -> str: ...
+
+class Multimodal:
+    """
+    A projector (mmproj) for a model, which it keeps alive: turns images and sounds into embeddings that the model reads like tokens.
+    """
+
+    def close(self) -> None:
+        """Free what this object holds. Safe to call twice and from any thread."""
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+
+    def __enter__(self) -> Multimodal: ...
+
+    def __exit__(self, *exception: object) -> None: ...
+
+    @staticmethod
+    def load(model: Model, path: str, *, n_threads: int = 1, use_gpu: bool = True, image_min_tokens: int = 0, image_max_tokens: int = 0) -> Multimodal:
+        """
+        Load a projector from a GGUF file. Raises BadModelFile if it is damaged, is no projector or was made for another model. `image_min_tokens` and `image_max_tokens` bound the tokens of an image where its size decides them; 0 leaves it to the file.
+        """
+
+    @property
+    def supports_vision(self) -> bool:
+        """True if it takes images."""
+
+    @property
+    def supports_audio(self) -> bool:
+        """True if it takes sounds."""
+
+    @property
+    def audio_sample_rate(self) -> int:
+        """Of sounds, in Hz; 0 if it takes none."""
+
+    @property
+    def marker(self) -> str:
+        """What stands for an image or a sound in a text."""
+
+    @property
+    def n_embd(self) -> int:
+        """Width of an embedding."""
+
+    def tokenize(self, text: str, media: _Sequence[numpy.typing.NDArray[numpy.uint8] | numpy.typing.NDArray[numpy.float32]], add_special: bool = True, parse_special: bool = True) -> list[Chunk]:
+        """
+        Cut a text and its media into chunks. The n-th marker in `text` stands for the n-th of `media`: images are uint8 arrays of shape (height, width, 3), RGB; sounds are float32 arrays of shape (n_samples,), mono at audio_sample_rate, -1 to 1. Raises BadArgument if markers and media do not match.
+        """
+
+    def encode(self, chunk: Chunk) -> numpy.typing.NDArray[numpy.float32]:
+        """
+        The embeddings of an image or a sound: float32, shape (n_tokens, n_embd). The array owns its data. One step, which the abort flag does not end.
+        """

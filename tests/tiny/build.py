@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import argparse
 import itertools
+from collections.abc import Mapping
 from pathlib import Path
 
 import gguf
 import numpy as np
 
-from tiny.layers import Layers, Shape, ones, zeros
+from tiny.layers import Array, Layers, Shape, ones, zeros
 from tiny.vocab import SPACE, add_sentencepiece, add_wordpiece
 
-ARCHS = ("llama", "llama-bigram", "llama-bytes", "gemma3", "mamba", "lfm2", "jamba", "bert", "bert-rank")
+ARCHS = ("llama", "llama-bigram", "llama-bytes", "gemma3", "qwen2vl", "mamba", "lfm2", "jamba", "bert", "bert-rank")
 """llama; llama-bigram (predictable text: a, b, ... z, space, a; no attention, so it cannot show KV faults);
 llama-bytes (the same with é漢🙂é..., a token for each byte); gemma3 (window of 32 tokens, every other layer);
-mamba (recurrent); lfm2 and jamba (hybrid); bert (embeddings); bert-rank (reranker)"""
+qwen2vl (positions of four numbers, M-RoPE); mamba (recurrent); lfm2 and jamba (hybrid); bert (embeddings);
+bert-rank (reranker)"""
 _DEEPER = ("gemma3", "lfm2", "jamba")  # both kinds of layer, twice
 _WINDOW = 32
 _CYCLES = {
@@ -24,8 +26,12 @@ _CYCLES = {
 }
 
 
-def build(arch: str, path: Path, seed: int = 0) -> None:
-    """Write the model of `arch` (one of ARCHS) to `path`. Seeds give different weights, sizes stay."""
+def build(arch: str, path: Path, seed: int = 0, added: Mapping[str, Array] | None = None) -> None:
+    """Write the model of `arch` (one of ARCHS) to `path`. Seeds give different weights, sizes stay.
+
+    `added` is added to the weights that it names (decoders other than llama-bigram and -bytes), which then are f32.
+    The bias of ffn_down, which these models have not, counts as zero.
+    """
     upstream = "llama" if arch in _CYCLES else {"bert-rank": "bert"}.get(arch, arch)
     writer = gguf.GGUFWriter(str(path), upstream)
     writer.add_type("model")
@@ -37,7 +43,7 @@ def build(arch: str, path: Path, seed: int = 0) -> None:
     elif arch in _CYCLES:
         _bigram(writer, rng, _CYCLES[arch])
     else:
-        _decoder(Layers(writer, rng, Shape(n_layer=4 if arch in _DEEPER else 2)), arch)
+        _decoder(Layers(writer, rng, Shape(n_layer=4 if arch in _DEEPER else 2), added or {}), arch)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -141,6 +147,8 @@ def _add_architecture(layers: Layers, arch: str, kv_heads: list[int]) -> None:
         writer.add_head_count_kv(shape.n_head_kv)
     if arch == "lfm2":
         writer.add_shortconv_l_cache(3)
+    if arch == "qwen2vl":
+        writer.add_rope_dimension_sections([2, 3, 3, 0])  # pairs of a head that each number turns
     if arch == "gemma3":
         writer.add_sliding_window(_WINDOW)
         writer.add_sliding_window_pattern([i % 2 == 0 for i in range(shape.n_layer)])
@@ -162,6 +170,8 @@ def _decoder_layer(layers: Layers, arch: str, block: str, n_head_kv: int) -> Non
     if n_head_kv and arch == "lfm2":
         layers.head_norms(block)
     layers.feed_forward(block)
+    if f"{block}ffn_down.bias" in layers.added:
+        layers.tensor(f"{block}ffn_down.bias", zeros(layers.shape.n_embd))
     if arch == "gemma3":
         layers.tensor(f"{block}post_attention_norm.weight", ones(layers.shape.n_embd))
         layers.tensor(f"{block}post_ffw_norm.weight", ones(layers.shape.n_embd))
