@@ -10,6 +10,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "engine/buffer.h"
 #include "engine/error.h"
 
 namespace nb = nanobind;
@@ -23,6 +24,18 @@ template <typename T> nb::ndarray<nb::numpy, T, nb::ndim<1>> to_array(std::vecto
     std::vector<T> *data = owner.get();
     nb::capsule capsule(owner.release(), [](void *p) noexcept { delete static_cast<std::vector<T> *>(p); });
     return {data->data(), {data->size()}, capsule};
+}
+
+// State goes in and out as bytes: any contiguous buffer is read or written in place.
+using ConstBytes = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using MutableBytes = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using ByteArray = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>;
+
+inline ByteArray to_array(ipyllama::Buffer buffer) {
+    const std::size_t size = buffer.size();
+    std::uint8_t *data = buffer.release().release();
+    nb::capsule owner(data, [](void *p) noexcept { delete[] static_cast<std::uint8_t *>(p); });
+    return {data, {size}, owner};
 }
 
 inline nb::bytes to_bytes(const std::string &text) {
@@ -65,6 +78,7 @@ void init_errors(nb::module_ &m);
 void init_backend(nb::module_ &m);
 void init_model(nb::module_ &m);
 void init_context(nb::module_ &m);
+void init_sequence(nb::module_ &m);
 void init_sampler(nb::module_ &m);
 void init_adapter(nb::module_ &m);
 void init_multimodal(nb::module_ &m);

@@ -12,6 +12,7 @@ NB_MODULE(_core, m) {
     init_backend(m);
     init_model(m);
     init_context(m);
+    init_sequence(m);
     init_sampler(m);
     init_adapter(m);
     init_multimodal(m);

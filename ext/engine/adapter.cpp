@@ -98,12 +98,8 @@ llama_adapter_lora *load(const ModelHandle &model, const std::string &path) {
 }
 
 void require_same_memory(const ContextHandle &handle, bool keep_memory) {
-    auto *memory = llama_get_memory(handle.context);
-    if (keep_memory || memory == nullptr) {
-        return;
-    }
-    for (llama_seq_id id = 0; id < static_cast<llama_seq_id>(llama_n_seq_max(handle.context)); ++id) {
-        require(llama_memory_seq_pos_max(memory, id) < 0,
+    for (llama_seq_id id = 0; id < handle.scratch() && !keep_memory; ++id) {
+        require(handle.kv->cells(id).empty(),
                 "sequence " + std::to_string(id) +
                     " holds tokens that were computed otherwise: clear it first, or pass keep_memory=True");
     }

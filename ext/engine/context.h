@@ -3,27 +3,56 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "llama.h"
 
+#include "buffer.h"
+#include "kv.h"
 #include "model.h"
 #include "owned.h"
+#include "state_layout.h"
 
 namespace ipyllama {
 
 struct ContextOptions {
     std::uint32_t n_ctx = 4096;
-    std::uint32_t n_batch = 512; // tokens in one step; the micro-batch has the same size
+    std::uint32_t n_batch = 512; // tokens in one step
+    std::uint32_t n_ubatch = 0;  // tokens in one micro-batch; 0: as many as in a step
     std::uint32_t n_seq_max = 1;
     int n_threads = 1;
+    int n_threads_batch = 0;  // for steps of several tokens; 0: n_threads
     int flash_attention = -1; // 1 on, 0 off, -1 llama.cpp decides
     bool swa_full = true;     // keep every cell of windowed layers, so that a trim stays exact
+    bool offload_kqv = true;  // KV memory on the GPU, where there is one
     std::string type_k = "f16";
     std::string type_v = "f16";
+    bool embeddings = false;
+    std::string pooling = "unspecified"; // none, mean, cls, last, rank; unspecified: what the model says
+    float rope_freq_base = 0.0F;         // 0: the model's
+    float rope_freq_scale = 0.0F;        // 0: the model's
+};
+
+// What a sequence of this model and context can do, tried out.
+struct Capability {
+    // full: cut anywhere. extend: only go back to copies. none: no memory, or no way back.
+    std::string level;
+    bool can_shift;
+    std::string reason; // why not full, or why it cannot be shifted; "" if it can do everything
+};
+
+// Tokens of one sequence in a step. Its logits are asked for after the last token, after each, or not at all.
+enum class Outputs { none, last, all };
+struct Piece {
+    llama_seq_id id;
+    std::vector<llama_token> tokens;
+    std::vector<llama_pos> positions;
+    Outputs outputs = Outputs::last;
 };
 
 struct AdapterHandle;
@@ -34,20 +63,43 @@ struct ContextHandle {
     ContextHandle(const ContextHandle &) = delete;
     ContextHandle &operator=(const ContextHandle &) = delete;
 
-    llama_memory_t memory() const;
-    // Evaluates `tokens` at positions [p0, p0 + n) of `sequence`; logits of the last. Returns llama_decode's status.
-    int decode(llama_seq_id sequence, llama_pos p0, const std::vector<llama_token> &tokens);
+    // One step. Throws aborted if the abort flag was set, decode where llama.cpp fails; the ledgers then hold what
+    // did get evaluated: nothing at all where recurrent state was spoilt on the way.
+    void decode(const std::vector<Piece> &pieces);
+    // Lets llama.cpp turn keys whose positions were moved. Throws the logits away.
+    void apply_shift();
+    // How this context's state is written down; evaluates one token if nothing is in memory yet.
+    const StateLayout &layout();
+    // The sequence beyond those that users have: for copies of ranges and for probing.
+    llama_seq_id scratch() const { return static_cast<llama_seq_id>(taken.size()); }
 
     std::shared_ptr<ModelHandle> model;
     std::atomic<bool> abort{false};
-    std::mutex mutex; // one native call at a time
-    llama_context *context;
-    // Which sequence the logits in the context's output buffer belong to, -1 for none.
-    llama_seq_id logits_of = -1;
-    std::vector<bool> sequence_taken;
+    std::mutex mutex; // one native call at a time; guards all below
+    llama_context *context = nullptr;
+    std::optional<Kv> kv;
+    std::vector<bool> taken; // by sequence number
+    // Where in the last step's batch each sequence's logits are.
+    std::map<llama_seq_id, std::vector<std::int32_t>> outputs;
+    std::map<llama_seq_id, std::uint64_t> device_states; // the number of the last one
+    std::optional<Capability> capability;
+    bool swa_full;
     // The LoRA adapters in use and their scales, in the order of set_adapters(): alive as long as `context`.
     std::vector<std::pair<std::shared_ptr<AdapterHandle>, float>> adapters;
+
+  private:
+    int run(const std::vector<Piece> &pieces);
+    void check(const std::vector<Piece> &pieces) const;
+    void evaluate_in_scratch();
+
+    std::optional<StateLayout> layout_;
 };
+
+// What `tokens` are as the next piece of a sequence of this context.
+Piece next_piece(const ContextHandle &handle, llama_seq_id id, std::vector<llama_token> tokens, Outputs outputs,
+                 std::optional<llama_pos> position);
+
+class Batch;
 
 class Context {
   public:
@@ -62,10 +114,25 @@ class Context {
     void abort() { owned_.get()->abort = true; }
     void clear_abort() { owned_.get()->abort = false; }
 
+    // Evaluates a batch of several sequences in one step.
+    void decode(const Batch &batch);
+    // Threads for steps of one token, and of several.
+    void set_threads(int n_threads, int n_threads_batch);
+
+    // The state of all sequences, as llama.cpp writes it. Every cell is in it, those outside a window too.
+    std::size_t state_size();
+    Buffer save();
+    std::size_t save_into(std::uint8_t *data, std::size_t size);
+    // Replaces everything. `tokens` by sequence number. Checked first: bad_state, and all is as it was; if llama.cpp
+    // fails all the same the context is empty.
+    void restore(Bytes state, const std::map<llama_seq_id, std::vector<llama_token>> &tokens);
+
     std::uint32_t n_ctx() const;
     std::uint32_t n_batch() const;
+    std::uint32_t n_ubatch() const;
     std::uint32_t n_seq_max() const;
     int n_threads() const;
+    int n_threads_batch() const;
 
   private:
     Owned<ContextHandle> owned_;

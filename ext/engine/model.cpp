@@ -46,6 +46,12 @@ ModelHandle::~ModelHandle() {
 #endif
 }
 
+std::string ModelHandle::architecture() const {
+    char name[64] = "";
+    llama_model_meta_val_str(model, "general.architecture", name, sizeof(name));
+    return name;
+}
+
 void ModelHandle::check_token(llama_token token) const {
     const int n = llama_vocab_n_tokens(vocab());
     require(token >= 0 && token < n,

@@ -37,6 +37,7 @@ struct ModelHandle {
 
     const llama_vocab *vocab() const { return llama_model_get_vocab(model); }
     void check_token(llama_token token) const;
+    std::string architecture() const; // as in the file: llama, gemma3 ...
 
     std::shared_ptr<Backend> backend;
     llama_model *model;

@@ -2,151 +2,194 @@
 
 #include <algorithm>
 
-#include "log.h"
-
 namespace ipyllama {
+namespace {
 
-Sequence::Sequence(std::shared_ptr<Context> context, llama_seq_id id) : context_(std::move(context)), id_(id) {
-    const auto handle = context_->handle();
-    const std::lock_guard lock(handle->mutex);
-    const auto n = handle->sequence_taken.size();
-    require(id >= 0 && static_cast<std::size_t>(id) < n,
-            "sequence " + std::to_string(id) + " does not exist (0 to " + std::to_string(n - 1) + ")");
-    require(!handle->sequence_taken[static_cast<std::size_t>(id)],
-            "sequence " + std::to_string(id) + " is in use: drop the other Sequence first");
-    handle->memory();
-    handle->sequence_taken[static_cast<std::size_t>(id)] = true;
+llama_seq_id free_number(const std::vector<bool> &taken, std::optional<llama_seq_id> wanted) {
+    const std::string last = std::to_string(taken.size() - 1);
+    if (!wanted) {
+        const auto found = std::find(taken.begin(), taken.end(), false);
+        require(found != taken.end(), "all sequences of this context (0 to " + last +
+                                          ") are in use: close one, or make the context with a larger n_seq_max");
+        return static_cast<llama_seq_id>(found - taken.begin());
+    }
+    require(*wanted >= 0 && static_cast<std::size_t>(*wanted) < taken.size(),
+            "sequence " + std::to_string(*wanted) + " does not exist (0 to " + last + ")");
+    require(!taken[static_cast<std::size_t>(*wanted)],
+            "sequence " + std::to_string(*wanted) + " is in use: close the other Sequence first");
+    return *wanted;
 }
 
-Sequence::~Sequence() {
+template <typename T, typename Get> std::vector<T> collect(const std::vector<Cell> &cells, Get get) {
+    std::vector<T> values(cells.size());
+    std::transform(cells.begin(), cells.end(), values.begin(), get);
+    return values;
+}
+
+// Logits belong to the last token: they go when the sequence changes, refused or not.
+class ForgetsLogits {
+  public:
+    ForgetsLogits(ContextHandle &handle, llama_seq_id id)
+        : handle_(handle), id_(id), positions_(collect<llama_pos>(handle.kv->cells(id), position)) {}
+    ~ForgetsLogits() {
+        if (collect<llama_pos>(handle_.kv->cells(id_), position) != positions_) {
+            handle_.outputs.erase(id_);
+        }
+    }
+    ForgetsLogits(const ForgetsLogits &) = delete;
+    ForgetsLogits &operator=(const ForgetsLogits &) = delete;
+
+  private:
+    static llama_pos position(const Cell &cell) { return cell.pos; }
+
+    ContextHandle &handle_;
+    llama_seq_id id_;
+    std::vector<llama_pos> positions_;
+};
+
+} // namespace
+
+Slot::Slot(std::shared_ptr<Context> context_, std::optional<llama_seq_id> wanted) : context(std::move(context_)) {
+    const auto handle = context->handle();
+    const std::lock_guard lock(handle->mutex);
+    handle->kv->memory();
+    id = free_number(handle->taken, wanted);
+    handle->taken[static_cast<std::size_t>(id)] = true;
+}
+
+Slot::~Slot() {
     try {
-        const auto handle = context_->handle();
+        const auto handle = context->handle();
         const std::lock_guard lock(handle->mutex);
-        clear_locked(*handle);
-        handle->sequence_taken[static_cast<std::size_t>(id_)] = false;
+        handle->kv->clear(id);
+        handle->outputs.erase(id);
+        handle->taken[static_cast<std::size_t>(id)] = false;
     } catch (const Error &) { // the context is closed: there is nothing to give back
     }
 }
 
-void Sequence::decode(const std::vector<llama_token> &tokens) {
-    const auto handle = context_->handle();
-    const std::lock_guard lock(handle->mutex);
-    const auto n_batch = llama_n_batch(handle->context);
-    const auto n_ctx = llama_n_ctx(handle->context);
+Sequence::Sequence(std::shared_ptr<Context> context, std::optional<llama_seq_id> id)
+    : owned_("this sequence is closed", std::make_shared<Slot>(std::move(context), id)) {}
+
+void Sequence::decode(std::vector<llama_token> tokens, Outputs outputs, std::optional<llama_pos> position) {
     require(!tokens.empty(), "there are no tokens to evaluate");
-    require(tokens.size() <= n_batch,
-            std::to_string(tokens.size()) + " tokens in one step: at most " + std::to_string(n_batch) + " (n_batch)");
-    require(ledger_.size() + tokens.size() <= n_ctx, "the context of " + std::to_string(n_ctx) + " tokens is full");
-    std::for_each(tokens.begin(), tokens.end(), [&](llama_token token) { handle->model->check_token(token); });
-    if (handle->abort) {
-        throw Error(ErrorKind::aborted, "the abort flag is set");
-    }
-    const auto mark = log::next_number();
-    const int status = handle->decode(id_, static_cast<llama_pos>(ledger_.size()), tokens);
-    if (status == 0) {
-        ledger_.insert(ledger_.end(), tokens.begin(), tokens.end());
-        return;
-    }
-    reconcile_locked(*handle, tokens);
-    if (status == 2) {
-        throw Error(ErrorKind::aborted, "the step was aborted");
-    }
-    throw Error(ErrorKind::decode, status == 1 ? "no room in KV memory for this batch: ask for a larger n_ctx"
-                                               : "llama.cpp could not evaluate the batch: " + log::errors_since(mark));
+    locked([&](ContextHandle &handle, llama_seq_id id) {
+        handle.decode({next_piece(handle, id, std::move(tokens), outputs, position)});
+    });
 }
 
-// After a step that failed. Whatever micro-batches did finish stay in memory: pos_max tells. Not so for recurrent
-// state, which moved on with the one that did not finish and has no way back.
-void Sequence::reconcile_locked(ContextHandle &handle, const std::vector<llama_token> &tokens) {
-    const auto kept = static_cast<std::size_t>(llama_memory_seq_pos_max(handle.memory(), id_) + 1);
-    const auto *model = handle.model->model;
-    const bool lost = kept > ledger_.size() && (llama_model_is_recurrent(model) || llama_model_is_hybrid(model));
-    if (lost || kept < ledger_.size() || kept > ledger_.size() + tokens.size()) {
-        clear_locked(handle);
-        return;
-    }
-    const auto n_new = static_cast<std::ptrdiff_t>(kept - ledger_.size());
-    ledger_.insert(ledger_.end(), tokens.begin(), tokens.begin() + n_new);
+void Sequence::remove(Positions range) {
+    locked([&](ContextHandle &handle, llama_seq_id id) {
+        const ForgetsLogits guard(handle, id);
+        handle.kv->remove(id, range);
+    });
 }
 
 void Sequence::trim(std::size_t n) {
-    const auto handle = context_->handle();
-    const std::lock_guard lock(handle->mutex);
-    require(n <= ledger_.size(), "cannot trim to " + std::to_string(n) + ": the sequence holds " +
-                                     std::to_string(ledger_.size()) + " tokens");
-    if (n == ledger_.size()) {
-        return;
-    }
-    if (n == 0) {
-        clear_locked(*handle);
-        return;
-    }
-    auto *memory = handle->memory();
-    const auto p = static_cast<llama_pos>(n);
-    if (!llama_memory_seq_rm(memory, id_, p, -1)) {
-        throw Error(ErrorKind::cannot_trim, "this architecture cannot drop the end of a sequence");
-    }
-    forget_logits(*handle);
-    // A windowed model may answer yes and lose cells inside the window: its own positions tell.
-    if (llama_memory_seq_pos_max(memory, id_) != p - 1 || llama_memory_seq_pos_min(memory, id_) != 0) {
-        clear_locked(*handle);
-        throw Error(ErrorKind::cannot_trim, "the cells before the cut are gone (sliding window)");
-    }
-    ledger_.resize(n);
+    locked([&](ContextHandle &handle, llama_seq_id id) {
+        const auto &cells = handle.kv->cells(id);
+        require(n <= cells.size(), "cannot trim to " + std::to_string(n) + ": the sequence holds " +
+                                       std::to_string(cells.size()) + " tokens");
+        if (n == cells.size()) {
+            return;
+        }
+        require(n == 0 || cells[n - 1].pos < cells[n].pos,
+                "tokens " + std::to_string(n - 1) + " and " + std::to_string(n) + " have the same position");
+        const ForgetsLogits guard(handle, id);
+        handle.kv->remove(id, {cells[n].pos, INT32_MAX});
+    });
+}
+
+void Sequence::copy(const Sequence &source, Positions range) {
+    const auto from = source.slot();
+    locked([&](ContextHandle &handle, llama_seq_id id) {
+        require(from->context->handle().get() == &handle, "the sequences belong to different contexts");
+        const ForgetsLogits guard(handle, id);
+        handle.kv->share(from->id, id, range);
+    });
+}
+
+std::shared_ptr<Sequence> Sequence::fork() const {
+    auto twin = std::make_shared<Sequence>(context(), std::nullopt);
+    twin->copy(*this, {});
+    return twin;
+}
+
+void Sequence::add(Positions range, llama_pos delta) {
+    locked([&](ContextHandle &handle, llama_seq_id id) {
+        const ForgetsLogits guard(handle, id);
+        handle.kv->add(id, range, delta);
+    });
+}
+
+void Sequence::divide(Positions range, int divisor) {
+    locked([&](ContextHandle &handle, llama_seq_id id) {
+        const ForgetsLogits guard(handle, id);
+        handle.kv->divide(id, range, divisor);
+    });
+}
+
+void Sequence::keep() {
+    locked([](ContextHandle &handle, llama_seq_id id) {
+        handle.kv->keep(id);
+        auto mine = handle.outputs.extract(id);
+        handle.outputs.clear();
+        if (!mine.empty()) {
+            handle.outputs.insert(std::move(mine));
+        }
+    });
 }
 
 void Sequence::clear() {
-    const auto handle = context_->handle();
-    const std::lock_guard lock(handle->mutex);
-    clear_locked(*handle);
-}
-
-void Sequence::clear_locked(ContextHandle &handle) {
-    llama_memory_seq_rm(handle.memory(), id_, -1, -1); // a whole sequence is never refused
-    ledger_.clear();
-    forget_logits(handle);
-}
-
-void Sequence::forget_logits(ContextHandle &handle) const {
-    if (handle.logits_of == id_) {
-        handle.logits_of = -1;
-    }
+    locked([](ContextHandle &handle, llama_seq_id id) {
+        const ForgetsLogits guard(handle, id);
+        handle.kv->clear(id);
+    });
 }
 
 std::vector<llama_token> Sequence::tokens() const {
-    const auto handle = context_->handle();
-    const std::lock_guard lock(handle->mutex);
-    return ledger_;
+    return locked([](const ContextHandle &handle, llama_seq_id id) {
+        return collect<llama_token>(handle.kv->cells(id), [](const Cell &cell) { return cell.token; });
+    });
+}
+
+std::vector<llama_pos> Sequence::positions() const {
+    return locked([](const ContextHandle &handle, llama_seq_id id) {
+        return collect<llama_pos>(handle.kv->cells(id), [](const Cell &cell) { return cell.pos; });
+    });
+}
+
+std::vector<std::uint64_t> Sequence::cells() const {
+    return locked([](const ContextHandle &handle, llama_seq_id id) {
+        return collect<std::uint64_t>(handle.kv->cells(id), [](const Cell &cell) { return cell.id; });
+    });
 }
 
 std::size_t Sequence::size() const {
-    const auto handle = context_->handle();
-    const std::lock_guard lock(handle->mutex);
-    return ledger_.size();
+    return locked([](const ContextHandle &handle, llama_seq_id id) { return handle.kv->cells(id).size(); });
 }
 
 llama_pos Sequence::pos_min() const {
-    const auto handle = context_->handle();
-    const std::lock_guard lock(handle->mutex);
-    return llama_memory_seq_pos_min(handle->memory(), id_);
+    return locked([](const ContextHandle &handle, llama_seq_id id) { return handle.kv->pos_min(id); });
 }
 
 llama_pos Sequence::pos_max() const {
-    const auto handle = context_->handle();
-    const std::lock_guard lock(handle->mutex);
-    return llama_memory_seq_pos_max(handle->memory(), id_);
+    return locked([](const ContextHandle &handle, llama_seq_id id) { return handle.kv->pos_max(id); });
 }
 
 bool Sequence::has_logits() const {
-    const auto handle = context_->handle();
-    const std::lock_guard lock(handle->mutex);
-    return handle->logits_of == id_;
+    return locked([](const ContextHandle &handle, llama_seq_id id) { return handle.outputs.count(id) > 0; });
 }
 
-float *Sequence::last_logits(const ContextHandle &handle) const {
-    require(handle.logits_of == id_, "there are no logits: evaluate a token first");
-    float *logits = llama_get_logits_ith(handle.context, -1);
-    require(logits != nullptr, "there are no logits: evaluate a token first");
+std::int32_t Sequence::last_row(const ContextHandle &handle, llama_seq_id id) {
+    const auto found = handle.outputs.find(id);
+    require(found != handle.outputs.end(), "there are no logits: evaluate a token first");
+    return found->second.back();
+}
+
+float *Sequence::logits_row(const ContextHandle &handle, std::int32_t row) {
+    float *logits = llama_get_logits_ith(handle.context, row);
+    require(logits != nullptr, "this context computes no logits");
     return logits;
 }
 
@@ -154,32 +197,25 @@ std::vector<float> Sequence::logits() const {
     return with_logits([](const float *values, int n) { return std::vector<float>(values, values + n); });
 }
 
-std::shared_ptr<Snapshot> Sequence::snapshot() const {
-    const auto handle = context_->handle();
-    const std::lock_guard lock(handle->mutex);
-    std::vector<std::uint8_t> data(llama_state_seq_get_size(handle->context, id_));
-    const auto written = llama_state_seq_get_data(handle->context, data.data(), data.size(), id_);
-    if (written != data.size()) {
-        throw Error(ErrorKind::bad_state, "the state could not be copied out");
-    }
-    return std::make_shared<Snapshot>(handle, ledger_, std::move(data));
+std::vector<float> Sequence::all_logits() const {
+    return locked([](const ContextHandle &handle, llama_seq_id id) {
+        last_row(handle, id);
+        std::vector<float> all;
+        for (const std::int32_t row : handle.outputs.at(id)) {
+            const float *values = logits_row(handle, row);
+            all.insert(all.end(), values, values + llama_vocab_n_tokens(handle.model->vocab()));
+        }
+        return all;
+    });
 }
 
-void Sequence::restore(const Snapshot &snapshot) {
-    const auto handle = context_->handle();
-    const std::lock_guard lock(handle->mutex);
-    if (!snapshot.comes_from(handle)) {
-        throw Error(ErrorKind::bad_state, "this snapshot comes from another context");
-    }
-    clear_locked(*handle);
-    const auto &data = snapshot.data();
-    const auto read = llama_state_seq_set_data(handle->context, data.data(), data.size(), id_);
-    const auto last = static_cast<llama_pos>(snapshot.tokens().size()) - 1;
-    if (read != data.size() || llama_memory_seq_pos_max(handle->memory(), id_) != last) {
-        clear_locked(*handle);
-        throw Error(ErrorKind::bad_state, "the state could not be put back");
-    }
-    ledger_ = snapshot.tokens();
+std::vector<float> Sequence::embeddings() const {
+    return locked([](const ContextHandle &handle, llama_seq_id id) {
+        const float *values = llama_get_embeddings_ith(handle.context, last_row(handle, id));
+        require(values != nullptr, "this context gives no embeddings of tokens: make it with embeddings=True and "
+                                   "pooling='none'");
+        return std::vector<float>(values, values + llama_model_n_embd_out(handle.model->model));
+    });
 }
 
 } // namespace ipyllama

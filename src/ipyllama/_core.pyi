@@ -1,11 +1,13 @@
 """llama.cpp for ipyllama: thin bindings over ext/engine."""
 
-from collections.abc import Sequence as _Sequence
+from collections.abc import Mapping, Sequence as _Sequence
+import enum
 from typing import Annotated, Literal
 
 import numpy
 import numpy.typing
 from numpy.typing import NDArray
+from typing_extensions import Buffer
 
 
 def build_info() -> dict[str, str]:
@@ -163,7 +165,7 @@ class ContextOptions:
 
     @property
     def n_ctx(self) -> int:
-        """Tokens of KV memory."""
+        """Tokens of KV memory, shared by all sequences."""
 
     @n_ctx.setter
     def n_ctx(self, arg: int, /) -> None: ...
@@ -174,6 +176,13 @@ class ContextOptions:
 
     @n_batch.setter
     def n_batch(self, arg: int, /) -> None: ...
+
+    @property
+    def n_ubatch(self) -> int:
+        """Most tokens in one micro-batch; 0 is n_batch."""
+
+    @n_ubatch.setter
+    def n_ubatch(self, arg: int, /) -> None: ...
 
     @property
     def n_seq_max(self) -> int:
@@ -190,6 +199,13 @@ class ContextOptions:
     def n_threads(self, arg: int, /) -> None: ...
 
     @property
+    def n_threads_batch(self) -> int:
+        """The same for several tokens; 0 is n_threads."""
+
+    @n_threads_batch.setter
+    def n_threads_batch(self, arg: int, /) -> None: ...
+
+    @property
     def flash_attention(self) -> int:
         """1 on, 0 off, -1 llama.cpp decides."""
 
@@ -204,6 +220,13 @@ class ContextOptions:
     def swa_full(self, arg: bool, /) -> None: ...
 
     @property
+    def offload_kqv(self) -> bool:
+        """KV memory on the GPU, where there is one."""
+
+    @offload_kqv.setter
+    def offload_kqv(self, arg: bool, /) -> None: ...
+
+    @property
     def type_k(self) -> str:
         """Type of K cells: f16, q8_0 ..."""
 
@@ -216,6 +239,36 @@ class ContextOptions:
 
     @type_v.setter
     def type_v(self, arg: str, /) -> None: ...
+
+    @property
+    def embeddings(self) -> bool:
+        """Compute embeddings as well as logits."""
+
+    @embeddings.setter
+    def embeddings(self, arg: bool, /) -> None: ...
+
+    @property
+    def pooling(self) -> str:
+        """
+        How embeddings of tokens become one: none, mean, cls, last, rank; unspecified is the model's own.
+        """
+
+    @pooling.setter
+    def pooling(self, arg: str, /) -> None: ...
+
+    @property
+    def rope_freq_base(self) -> float:
+        """Base of RoPE; 0 is the model's."""
+
+    @rope_freq_base.setter
+    def rope_freq_base(self, arg: float, /) -> None: ...
+
+    @property
+    def rope_freq_scale(self) -> float:
+        """Scale of RoPE; 0 is the model's."""
+
+    @rope_freq_scale.setter
+    def rope_freq_scale(self, arg: float, /) -> None: ...
 
 class Context:
     """KV memory and compute buffers for one model; keeps the model alive."""
@@ -241,6 +294,20 @@ class Context:
     def clear_abort(self) -> None:
         """Allow steps again."""
 
+    def decode(self, batch: Batch) -> None:
+        """
+        One step for all sequences of the batch. Raises Aborted if the abort flag is set; the ledgers then hold what is in memory, which on recurrent and hybrid models may be nothing.
+        """
+
+    def set_threads(self, n_threads: int, n_threads_batch: int) -> None:
+        """
+        CPU threads of steps of one token, and of several. Results may differ in the last bits.
+        """
+
+    @property
+    def memory(self) -> Memory:
+        """What is in the memory, over all sequences."""
+
     @property
     def n_ctx(self) -> int:
         """Tokens of KV memory, as llama.cpp rounded it."""
@@ -250,12 +317,38 @@ class Context:
         """Most tokens in one step."""
 
     @property
+    def n_ubatch(self) -> int:
+        """Most tokens in one micro-batch."""
+
+    @property
     def n_seq_max(self) -> int:
         """Most sequences at once."""
 
     @property
     def n_threads(self) -> int:
-        """CPU threads of a step."""
+        """CPU threads of steps of one token."""
+
+    @property
+    def n_threads_batch(self) -> int:
+        """CPU threads of steps of several tokens."""
+
+    def state_size(self) -> int:
+        """Bytes that save() would give."""
+
+    def save(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
+        """
+        The state of all sequences, as llama.cpp writes it: uint8, shape (n,). The array owns its data. Every cell is in it, those outside a window too.
+        """
+
+    def save_into(self, out: Buffer | numpy.typing.NDArray[numpy.uint8]) -> int:
+        """
+        save() into a buffer that can be written to; returns the number of bytes.
+        """
+
+    def restore(self, state: Buffer | numpy.typing.NDArray[numpy.uint8], tokens: Mapping[int, _Sequence[int]]) -> None:
+        """
+        Replace everything by a saved state; `tokens` are those of each sequence, by number. Sequences that the state holds have to exist. The bytes are checked against this model and context first: BadState, and all is as it was, where they differ.
+        """
 
     def set_adapters(self, adapters: _Sequence[tuple[Adapter, float]], keep_memory: bool = False) -> None:
         """
@@ -274,48 +367,140 @@ class Context:
     def clear_control_vector(self, keep_memory: bool = False) -> None:
         """Take the control vector off."""
 
-class Snapshot:
-    """The KV of a whole sequence, copied out of its context."""
+class Capability:
+    """What sequences of a model and context can do, tried out."""
 
     @property
-    def tokens(self) -> list[int]:
-        """The ledger when it was taken."""
+    def level(self) -> str:
+        """
+        'full': cut anywhere. 'extend': only go back to copies. 'none': no memory, or no way back.
+        """
 
     @property
-    def nbytes(self) -> int:
-        """Size in bytes."""
+    def can_shift(self) -> bool:
+        """True if positions can be moved."""
 
-class Sequence:
-    """One run of tokens with KV in a context."""
+    @property
+    def reason(self) -> str:
+        """Why it cannot do everything; '' if it can."""
 
-    def __init__(self, context: Context, id: int = 0) -> None: ...
+class Memory:
+    """The KV memory of a whole context."""
 
-    def decode(self, tokens: _Sequence[int]) -> None:
+    def clear(self, data: bool = True) -> None:
+        """Empty all sequences. `data` also sets the buffers to zero."""
+
+    @property
+    def used(self) -> int:
+        """Cells that hold something; a cell that sequences share counts once."""
+
+    @property
+    def total(self) -> int:
         """
-        One step: evaluate up to n_batch tokens after the ledger. Raises Aborted if the abort flag is set; the ledger then holds what is in memory, which on recurrent and hybrid models may be nothing.
+        Cells there are: one per token, or with recurrent models one per sequence and one to spare.
         """
 
-    def trim(self, n: int) -> None:
+    @property
+    def counts(self) -> dict[int, int]:
+        """Tokens by sequence number, of sequences in use."""
+
+    @property
+    def can_shift(self) -> bool:
         """
-        Keep the first n tokens. Raises CannotTrim where the architecture refuses; look at len() afterwards.
+        llama.cpp's word on whether positions can be moved; Sequence.add knows more.
+        """
+
+    def capability(self) -> Capability:
+        """
+        What sequences can do here. The first call evaluates four tokens in free cells, and logits of the last step are lost.
+        """
+
+class Outputs(enum.Enum):
+    """After which tokens of a step logits are computed."""
+
+    NONE = 0
+    """After none."""
+
+    LAST = 1
+    """After the last."""
+
+    ALL = 2
+    """After each."""
+
+class Batch:
+    """Tokens of several sequences for one step."""
+
+    def __init__(self) -> None: ...
+
+    def add(self, sequence: Sequence, tokens: _Sequence[int], outputs: Outputs = Outputs.LAST, position: int | None = None) -> None:
+        """
+        Tokens to evaluate after what the sequence holds. `position` is that of the first: by default the next one, and 0 in an empty sequence. A sequence can be added once.
         """
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget what was added."""
 
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        """Number of tokens."""
+
+class DeviceState:
+    """A sequence's state in the memory of the device."""
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens that it is of."""
+
+class Sequence:
+    """One run of tokens with KV in a context; keeps the context alive."""
+
+    def __init__(self, context: Context, id: int | None = None) -> None: ...
+
+    def close(self) -> None:
+        """Free what this object holds. Safe to call twice and from any thread."""
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+
+    def __enter__(self) -> Sequence: ...
+
+    def __exit__(self, *exception: object) -> None: ...
+
+    def decode(self, tokens: _Sequence[int], outputs: Outputs = Outputs.LAST, position: int | None = None) -> None:
+        """
+        One step: evaluate up to n_batch tokens after the ledger. `position` is that of the first token, in an empty sequence. Raises Aborted if the abort flag is set; the ledger then holds what is in memory, which on recurrent and hybrid models may be nothing.
+        """
+
+    def __len__(self) -> int:
+        """Number of tokens."""
+
+    @property
+    def id(self) -> int:
+        """Its number in the context."""
 
     @property
     def tokens(self) -> list[int]:
-        """The ledger: ids of the tokens with KV, in order."""
+        """
+        The ledger: ids of the tokens with KV, ordered by position; -1 for a piece of an image or sound.
+        """
+
+    @property
+    def positions(self) -> list[int]:
+        """Their positions."""
+
+    @property
+    def cells(self) -> list[int]:
+        """A number for each token's cell, the same in sequences that share it."""
 
     @property
     def pos_min(self) -> int:
-        """First position in memory, -1 if empty."""
+        """
+        llama.cpp's first position, -1 if empty. A window moves it on; of recurrent state it is the last.
+        """
 
     @property
     def pos_max(self) -> int:
-        """Last position in memory, -1 if empty."""
+        """llama.cpp's last position, -1 if empty."""
 
     @property
     def has_logits(self) -> bool:
@@ -326,14 +511,88 @@ class Sequence:
         Logits after the last token evaluated: float32, shape (n_vocab,). The array owns its data.
         """
 
-    def snapshot(self) -> Snapshot:
+    def all_logits(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
         """
-        Copy the KV and the ledger out. Of a windowed model's layers only the window is copied: what is longer comes back equal within rounding, and cannot be trimmed.
+        Logits after each token of the last step that asked for them: float32, shape (n, n_vocab). The array owns its data.
         """
 
-    def restore(self, snapshot: Snapshot) -> None:
+    def embeddings(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None,))]:
         """
-        Replace what the sequence holds. Raises BadState, and is then empty, if the snapshot does not fit.
+        Embedding of the last token evaluated, in a context with embeddings and pooling 'none': float32, shape (n_embd,). The array owns its data.
+        """
+
+    def rm(self, p0: int = 0, p1: int | None = None) -> None:
+        """
+        Forget the tokens at positions [p0, p1). Raises CannotTrim, and all is as it was, where the memory cannot do that. Positions of the rest stay: see add().
+        """
+
+    def trim(self, n: int) -> None:
+        """
+        Keep the first n tokens. Raises CannotTrim, and all is as it was, where the memory cannot do that.
+        """
+
+    def cp(self, source: Sequence, p0: int = 0, p1: int | None = None) -> None:
+        """
+        Share the source's cells at positions [p0, p1). Nothing is copied. Raises CannotTrim where only a whole sequence can be shared, BadArgument if a position is taken here.
+        """
+
+    def fork(self) -> Sequence:
+        """
+        A new sequence with the same tokens, in shared cells. Needs a free sequence number (n_seq_max).
+        """
+
+    def add(self, p0: int, p1: int | None, delta: int) -> None:
+        """
+        Move the tokens at positions [p0, p1) by delta; None is the end. Their keys are turned at the next step: close to what evaluation there would give, not equal. Raises CannotShift, and all is as it was, where the memory cannot do that or another sequence shares the cells.
+        """
+
+    def div(self, p0: int, p1: int | None, divisor: int) -> None:
+        """
+        Divide the positions in [p0, p1), rounding down. Raises CannotShift like add().
+        """
+
+    def keep(self) -> None:
+        """Empty all other sequences of the context."""
+
+    def clear(self) -> None:
+        """Forget everything."""
+
+    def state_size(self, p0: int = 0, p1: int | None = None, *, partial: bool = False) -> int:
+        """Bytes that save() with the same arguments would give."""
+
+    def save(self, p0: int = 0, p1: int | None = None, *, partial: bool = False) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
+        """
+        The state at positions [p0, p1), as llama.cpp writes it: uint8, shape (n,). The array owns its data. Of windowed layers the window before p1 is copied. `partial` copies windowed and recurrent layers only, see rewind(). Raises CannotTrim where there is no state for that range. A pending shift is applied first, which loses the logits.
+        """
+
+    def save_into(self, out: Buffer | numpy.typing.NDArray[numpy.uint8], p0: int = 0, p1: int | None = None, *, partial: bool = False) -> int:
+        """
+        save() into a buffer that can be written to; returns the number of bytes.
+        """
+
+    def restore(self, state: Buffer | numpy.typing.NDArray[numpy.uint8], tokens: _Sequence[int]) -> None:
+        """
+        Replace what the sequence holds by a saved state and the tokens that it is of. The bytes are checked against this model and context first: BadState, and all is as it was, where they differ. Nothing can tell whether the numbers in them are those of these tokens. There are no logits until the next step.
+        """
+
+    def append(self, state: Buffer | numpy.typing.NDArray[numpy.uint8], tokens: _Sequence[int]) -> None:
+        """
+        Add the saved state of a range of positions after what the sequence holds. Checked like restore().
+        """
+
+    def rewind(self, partial: Buffer | numpy.typing.NDArray[numpy.uint8], tokens: _Sequence[int]) -> None:
+        """
+        Go back to these tokens, which the sequence begins with, by the partial state that was saved when it held just them. For windowed and hybrid models, where a cut alone cannot. Checked like restore().
+        """
+
+    def save_on_device(self) -> DeviceState:
+        """
+        Copy the state within the device's memory. Saving the sequence again takes the copy's place.
+        """
+
+    def restore_on_device(self, state: DeviceState) -> None:
+        """
+        Replace what the sequence holds by its last save_on_device(). Raises BadState for any other.
         """
 
 class SamplerOptions:

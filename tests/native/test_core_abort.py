@@ -98,7 +98,8 @@ def test_everything_from_many_threads_at_once(tiny) -> None:
     model = _core.Model.load(str(tiny("llama")))
     context = make_context(model, n_seq_max=4, n_ctx=1024)
     sequences = [_core.Sequence(context, number) for number in range(4)]
-    snapshot = sequences[0].snapshot()
+    sequences[0].decode([5, 6, 7])
+    state = sequences[0].save()
     surprises: list[BaseException] = []
 
     def work(sequence: _core.Sequence, seed: int) -> None:
@@ -108,8 +109,8 @@ def test_everything_from_many_threads_at_once(tiny) -> None:
             lambda: sequence.decode([int(token) for token in rng.integers(0, 356, 20)]),
             lambda: sampler.sample(sequence),
             lambda: sequence.trim(len(sequence) // 2),
-            lambda: sequence.restore(sequence.snapshot()),
-            lambda: sequence.restore(snapshot),
+            lambda: sequence.restore(sequence.save(), sequence.tokens),
+            lambda: sequence.restore(state, [5, 6, 7]),
             lambda: (sequence.logits(), sequence.tokens, sequence.pos_min),
             context.abort,
             context.clear_abort,

@@ -41,7 +41,7 @@ def attempt(call, *arguments, **named):
 
 METHODS = """
 model, context, sequence, sampler, progress = make()
-things = [model, context, sequence, sampler, progress, sequence.snapshot()]
+things = [model, context, sequence, sampler, progress, context.memory, _core.Batch(), sequence.save_on_device()]
 tried = refused = 0
 for thing in things:
     for name in dir(type(thing)):
@@ -69,7 +69,7 @@ print(tried, refused)
 CONSTRUCTORS = """
 model, context, sequence, sampler, progress = make()
 tried = refused = 0
-for cls in (_core.Model, _core.Context, _core.Sequence, _core.Sampler, _core.Snapshot):
+for cls in (_core.Model, _core.Context, _core.Sequence, _core.Sampler, _core.Memory, _core.DeviceState, _core.Batch):
     pairs = itertools.product((model, context, None, 1), values)
     for given in [(), *((value,) for value in values), *pairs]:
         tried += 1

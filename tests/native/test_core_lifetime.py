@@ -20,23 +20,22 @@ def test_every_order_of_deletion(tiny) -> None:
     def make():
         model = _core.Model.load(sys.argv[1])
         options = _core.ContextOptions()
-        options.n_ctx, options.n_batch = 128, 64
+        options.n_ctx, options.n_batch, options.n_seq_max = 128, 64, 2
         context = _core.Context(model, options)
         sequence = _core.Sequence(context)
         sequence.decode([1, 300])
         sampler = _core.Sampler(model, _core.SamplerOptions())
         return {"model": model, "context": context, "sequence": sequence, "sampler": sampler,
-                "snapshot": sequence.snapshot()}
+                "fork": sequence.fork()}
 
     def use(alive):
         if "sequence" in alive:
             alive["sequence"].decode([301])
             if "sampler" in alive:
                 alive["sampler"].sample(alive["sequence"])
-            if "snapshot" in alive:
-                alive["sequence"].restore(alive["snapshot"])
-        if "snapshot" in alive:
-            assert alive["snapshot"].tokens == [1, 300]
+        if "fork" in alive:
+            assert alive["fork"].tokens[:2] == [1, 300]
+            alive["fork"].decode([302])
 
     orders = 0
     for order in itertools.permutations(make()):
@@ -59,19 +58,21 @@ def test_the_interpreter_may_end_with_everything_open(tiny) -> None:
     options = _core.ContextOptions()
     options.n_ctx = options.n_batch = 2048
     sequence = _core.Sequence(_core.Context(model, options))
-    sampler, snapshot = _core.Sampler(model, _core.SamplerOptions()), sequence.snapshot()
+    sampler, batch = _core.Sampler(model, _core.SamplerOptions()), _core.Batch()
     sequence.decode(list(range(1, 301)))
+    batch.add(sequence, [1])
+    device = sequence.save_on_device()
     """
     assert run_apart(code, tiny("llama")) == ""
 
 
 def test_every_order_of_closing(tiny) -> None:
     """What is still open works on, as far as it needs nothing that is closed."""
-    for order in permutations(("model", "context", "sampler")):
+    for order in permutations(("model", "context", "sampler", "fork")):
         model = _core.Model.load(str(tiny("llama")))
-        context = make_context(model)
-        opened = {"model": model, "context": context, "sampler": make_sampler(model)}
+        context = make_context(model, n_seq_max=2)
         sequence = _core.Sequence(context)
+        opened = {"model": model, "context": context, "sampler": make_sampler(model), "fork": sequence.fork()}
         for name in order:
             opened.pop(name).close()
             if "context" not in opened:
@@ -87,8 +88,13 @@ def test_every_order_of_closing(tiny) -> None:
 
 
 def test_with_closes_and_closing_twice_is_safe(tiny) -> None:
-    with _core.Model.load(str(tiny("llama"))) as model, make_context(model) as context, make_sampler(model) as sampler:
-        opened = (model, context, sampler)
+    with (
+        _core.Model.load(str(tiny("llama"))) as model,
+        make_context(model) as context,
+        make_sampler(model) as sampler,
+        _core.Sequence(context) as sequence,
+    ):
+        opened = (model, context, sampler, sequence)
         assert not any(thing.closed for thing in opened)
     for thing in opened:
         assert thing.closed
@@ -106,24 +112,38 @@ def test_everything_refuses_after_close(tiny) -> None:
     """Every public name is listed here, so that a new one is not forgotten."""
     model = _core.Model.load(str(tiny("llama")))
     context, sampler = make_context(model), make_sampler(model)
-    sequence, other = _core.Sequence(context), _core.Sequence(make_context(model))
+    closed_with, closed_itself = _core.Sequence(context), _core.Sequence(make_context(model))
+    other = _core.Sequence(make_context(model))
     other.decode([1])
-    snapshot = sequence.snapshot()
+    state = other.save()
+    device = other.save_on_device()
+    sequence_arguments = {
+        **{"decode": ([1],), "trim": (0,), "cp": (other,), "add": (0, 1, 1), "div": (0, 1, 2)},
+        **{"save_into": (bytearray(9999),), "restore": (state, [1]), "append": (state, [1]), "rewind": (state, [1])},
+        "restore_on_device": (device,),
+    }
     arguments: dict[object, dict[str, tuple[object, ...]]] = {
         model: {"tokenize": ("a",), "detokenize": ([1],), "piece": (1,), "is_eog": (1,), "is_control": (1,)},
-        context: {},
+        context: {
+            "decode": (_core.Batch(),),
+            "set_threads": (1, 1),
+            "save_into": (bytearray(9),),
+            "restore": (state, {}),
+        },
+        context.memory: {},
         sampler: {"sample": (other,), "accept": ([1],)},
-        sequence: {"decode": ([1],), "trim": (0,), "restore": (snapshot,)},
+        closed_with: sequence_arguments,
+        closed_itself: sequence_arguments,
     }
-    for thing in (model, context, sampler):
+    for thing in (model, context, sampler, closed_itself):
         thing.close()
     for thing, needed in arguments.items():
-        names = public(thing) - {"close", "closed", "load"}
+        # What Context.memory returns asks the context when it is used.
+        names = public(thing) - {"close", "closed", "load", "memory"} - ({"id"} if thing is closed_with else set())
         assert len(names) > 1
         for name in names:
             with pytest.raises(ClosedError, match="is closed"):
                 use(thing, name, needed.get(name, ()))
-    assert snapshot.tokens == []  # it holds a copy of its own
 
 
 def use(thing: object, name: str, arguments: tuple[object, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Sequence: steps, ledger, trims and snapshots, against an evaluation from nothing."""
+"""Sequence: steps, ledger, trims and copies, against an evaluation from nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from native.core import make_context, make_sequence
 from numpy.typing import NDArray
 
 from ipyllama import _core
-from ipyllama.errors import BadArgument, BadState, CannotTrim, DecodeError
+from ipyllama.errors import BadArgument, CannotTrim, DecodeError
 
 ALL = ("llama", "gemma3", "mamba", "lfm2", "jamba")
 TRIMMABLE = ("llama", "gemma3")
@@ -101,12 +101,16 @@ def test_a_window_that_has_lost_cells_cannot_be_trimmed(tiny) -> None:
     sequence = make_sequence(tiny("gemma3"), swa_full=False, n_ctx=1024)
     tokens = (TOKENS * 2)[:700]
     evaluate(sequence, tokens, (256, 512, 700))
-    with pytest.raises(CannotTrim, match="sliding window"):
-        sequence.trim(300)
-    assert (len(sequence), sequence.tokens, sequence.pos_max) == (0, [], -1)
-    again = evaluate(sequence, tokens, (256, 512, 700))
+    live = sequence.logits()
+    with pytest.raises(CannotTrim, match="sliding window of 32"):
+        sequence.trim(100)
+    assert (len(sequence), sequence.tokens, sequence.pos_max) == (700, tokens, 699)
+    assert same(sequence.logits(), live)
+    sequence.decode([7])
     fresh = make_sequence(tiny("gemma3"), swa_full=False, n_ctx=1024)
-    assert same(again, evaluate(fresh, tokens, (256, 512, 700)))
+    evaluate(fresh, tokens, (256, 512, 700))
+    fresh.decode([7])
+    assert same(sequence.logits(), fresh.logits())
 
 
 def test_trims_out_of_range(tiny) -> None:
@@ -123,60 +127,42 @@ def test_trims_out_of_range(tiny) -> None:
 
 @pytest.mark.parametrize("swa_full", [True, False])
 @pytest.mark.parametrize("arch", ALL)
-def test_a_snapshot_brings_back_the_same_bits(tiny, arch: str, swa_full: bool) -> None:
+def test_a_copy_brings_back_the_same_bits(tiny, arch: str, swa_full: bool) -> None:
     sequence = make_sequence(tiny(arch), swa_full=swa_full)
     evaluate(sequence, TOKENS[:193], PIECES[:4])
-    snapshot = sequence.snapshot()
-    assert snapshot.tokens == TOKENS[:193]
-    assert snapshot.nbytes > 1000
+    state = sequence.save()
+    assert (state.dtype, state.nbytes) == (np.uint8, sequence.state_size())
     live = evaluate(sequence, TOKENS, PIECES)
     sequence.clear()
     evaluate(sequence, TOKENS[::-1], (256, 400))
-    for _ in range(2):  # a snapshot can be used again
-        sequence.restore(snapshot)
+    for _ in range(2):  # it can be used again
+        sequence.restore(state, TOKENS[:193])
         assert (sequence.tokens, sequence.pos_max, sequence.has_logits) == (TOKENS[:193], 192, False)
         again = evaluate(sequence, TOKENS, PIECES)
         assert same(again, live) or (arch == "gemma3" and np.abs(again - live).max() < 0.05)
 
 
-def test_a_snapshot_of_a_windowed_model_holds_the_window_only(tiny) -> None:
+def test_a_copy_of_a_windowed_model_holds_the_window_only(tiny) -> None:
     """Up to the window nothing is missing; beyond it the sequence knows that it cannot be cut."""
     sequence = make_sequence(tiny("gemma3"))
     sequence.decode(TOKENS[:32])
-    short = sequence.snapshot()
+    short = sequence.save()
     live = evaluate(sequence, TOKENS, (100, 256, 400))
-    long = sequence.snapshot()
-    sequence.restore(short)
+    long = sequence.save()
+    sequence.restore(short, TOKENS[:32])
     assert same(evaluate(sequence, TOKENS, (100, 256, 400)), live)
-    sequence.restore(long)
+    sequence.restore(long, TOKENS)
     with pytest.raises(CannotTrim):
         sequence.trim(390)
-    assert len(sequence) == 0
+    assert sequence.tokens == TOKENS
 
 
-def test_a_snapshot_of_nothing(tiny) -> None:
+def test_an_empty_sequence_has_no_state(tiny) -> None:
     for arch in ALL:
         sequence = make_sequence(tiny(arch))
-        empty = sequence.snapshot()
-        sequence.decode(TOKENS[:20])
-        sequence.restore(empty)
-        assert (sequence.tokens, sequence.pos_max) == ([], -1)
-        fresh = make_sequence(tiny(arch))
-        assert same(evaluate(sequence, TOKENS, PIECES), evaluate(fresh, TOKENS, PIECES))
-
-
-def test_a_snapshot_fits_only_its_own_context(tiny) -> None:
-    model = _core.Model.load(str(tiny("llama")))
-    one, two = _core.Sequence(make_context(model)), _core.Sequence(make_context(model))
-    one.decode(TOKENS[:50])
-    two.decode(TOKENS[:20])
-    snapshot = one.snapshot()
-    with pytest.raises(BadState, match="another context"):
-        two.restore(snapshot)
-    assert two.tokens == TOKENS[:20]  # refused before anything was touched
-    del one
-    with pytest.raises(BadState, match="another context"):
-        two.restore(snapshot)
+        for attempt in (sequence.save, sequence.state_size, sequence.save_on_device):
+            with pytest.raises(BadArgument, match="is empty"):
+                attempt()
 
 
 def test_too_much_for_the_context_is_refused_before_anything_is_evaluated(tiny) -> None:

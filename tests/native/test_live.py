@@ -114,7 +114,7 @@ def test_a_windowed_model_is_never_copied_beyond_its_window(make: Make) -> None:
 def size_of(make: Make, tokens: list[int]) -> int:
     live = make()
     prefill(live, tokens)
-    return live.sequence.snapshot().nbytes
+    return live.sequence.state_size()
 
 
 def test_the_ram_limit_holds_and_the_oldest_goes_first(make: Make) -> None:
@@ -166,7 +166,7 @@ def test_a_longer_branch_takes_the_place_of_its_beginnings(make: Make) -> None:
     prefill(live, B)
     prefill(live, A[:100])
     live.evaluate([300])  # goes on from there
-    longer = live.sequence.snapshot().nbytes
+    longer = live.sequence.state_size()
     prefill(live, C)
     assert live.parked_bytes == size_of(make, B) + longer
     assert prefill(live, A[:100])[0] == Start(restored=99)  # it is cut back to them

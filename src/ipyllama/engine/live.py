@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ipyllama import _core
 from ipyllama.engine.schedule import shared_end
 from ipyllama.errors import BadState, CannotTrim, LlamaError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 WORTH_PARKING: Final = 32
 """Tokens. A branch that would lose fewer is cheaper to compute again than to keep."""
@@ -34,7 +38,7 @@ class Start:
 class _Parked:
     tokens: tuple[int, ...]
     ends: tuple[int, ...]
-    snapshot: _core.Snapshot
+    state: NDArray[np.uint8]
 
 
 class Live:
@@ -56,7 +60,7 @@ class Live:
 
     @property
     def parked_bytes(self) -> int:
-        return sum(parked.snapshot.nbytes for parked in self._parked)
+        return sum(parked.state.nbytes for parked in self._parked)
 
     def begin(self, tokens: Sequence[int], ends: Sequence[int]) -> Start:
         """Make the sequence hold the longest start of `tokens` that is at hand; its last token never counts.
@@ -141,8 +145,8 @@ class Live:
         ends = tuple(self._ends)
         parked = next((p for p in self._parked if p.tokens == self._tokens and p.ends == ends), None)
         if parked is None:
-            parked = _Parked(self._tokens, ends, self.sequence.snapshot())
-            if parked.snapshot.nbytes > self._ram_limit:
+            parked = _Parked(self._tokens, ends, self.sequence.save())
+            if parked.state.nbytes > self._ram_limit:
                 return
             if self._can_trim:  # the longer branch can be cut back to them
                 self._parked = [p for p in self._parked if p.ends != ends[: len(p.ends)] or not self._begins_with(p)]
@@ -163,7 +167,7 @@ class Live:
             self._park()
         self._tokens, self._ends = (), []
         try:
-            self.sequence.restore(parked.snapshot)
+            self.sequence.restore(parked.state, parked.tokens)
         except BadState:
             self._parked = [p for p in self._parked if p is not parked]
             return False

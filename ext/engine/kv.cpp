@@ -1,0 +1,336 @@
+#include "kv.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "error.h"
+
+namespace ipyllama {
+namespace {
+
+constexpr llama_pos max_position = 1 << 30;
+
+bool by_position(const Cell &a, const Cell &b) {
+    return a.pos < b.pos;
+}
+
+[[noreturn]] void cannot_trim(const std::string &why) {
+    throw Error(ErrorKind::cannot_trim, why);
+}
+[[noreturn]] void cannot_shift(const std::string &why) {
+    throw Error(ErrorKind::cannot_shift, why);
+}
+
+} // namespace
+
+Kv::Kv(const llama_context *context, const llama_model *model, std::size_t n_sequences)
+    : memory_(llama_get_memory(context)), n_ctx_(llama_n_ctx(context)), window_(llama_model_n_swa(model)),
+      recurrent_(llama_model_is_recurrent(model) || llama_model_is_hybrid(model)),
+      attention_(!llama_model_is_recurrent(model)), sequences_(n_sequences), hole_end_(n_sequences, 0) {}
+
+llama_memory_t Kv::memory() const {
+    require(memory_ != nullptr, "this model keeps no KV memory: it encodes text and cannot generate");
+    return memory_;
+}
+
+llama_pos Kv::pos_min(llama_seq_id id) const {
+    return llama_memory_seq_pos_min(memory(), id);
+}
+llama_pos Kv::pos_max(llama_seq_id id) const {
+    return llama_memory_seq_pos_max(memory(), id);
+}
+
+std::size_t Kv::n_used() const {
+    return n_total() - n_free_without(-1);
+}
+
+std::size_t Kv::n_free_without(llama_seq_id id) const {
+    std::unordered_set<std::uint64_t> used;
+    for (std::size_t i = 0; i < sequences_.size(); ++i) {
+        const auto &cells = sequences_[i];
+        if (static_cast<llama_seq_id>(i) == id || cells.empty()) {
+            continue;
+        }
+        if (attention_) {
+            std::for_each(cells.begin(), cells.end(), [&](const Cell &cell) { used.insert(cell.id); });
+        } else { // one cell of state, shared as long as nothing was read after a fork
+            used.insert(cells.back().id);
+        }
+    }
+    return n_total() - used.size();
+}
+
+std::size_t Kv::n_total() const {
+    if (memory_ == nullptr) {
+        return 0;
+    }
+    return attention_ ? n_ctx_ : sequences_.size();
+}
+
+bool Kv::can_shift() const {
+    return memory_ != nullptr && llama_memory_can_shift(memory_);
+}
+
+llama_pos Kv::complete_from(llama_seq_id id) const {
+    return recurrent_ ? 0 : std::max(pos_min(id), hole_end_[static_cast<std::size_t>(id)]);
+}
+
+llama_pos Kv::saved_from(llama_seq_id id) const {
+    const bool windowed = window_ > 0 && !recurrent_; // llama.cpp copies nothing outside the window
+    return std::max(complete_from(id), windowed ? cells(id).back().pos + 1 - window_ : 0);
+}
+
+bool Kv::resident(llama_seq_id id) const {
+    return window_ == 0 || recurrent_ || cells(id).empty() || complete_from(id) <= cells(id).front().pos;
+}
+
+bool Kv::agrees(llama_seq_id id) const {
+    const auto &cells = this->cells(id);
+    const llama_pos low = pos_min(id);
+    const llama_pos high = pos_max(id);
+    if (cells.empty()) {
+        return low == -1 && high == -1;
+    }
+    if (high != cells.back().pos) {
+        return false;
+    }
+    if (recurrent_) {
+        return low == high;
+    }
+    return window_ == 0 ? low == cells.front().pos : cells.front().pos <= low && low <= high;
+}
+
+bool Kv::whole(llama_seq_id id, Positions range) const {
+    const auto &cells = this->cells(id);
+    return cells.empty() || (range.begin <= cells.front().pos && cells.back().pos < range.end);
+}
+
+void Kv::remove(llama_seq_id id, Positions range) {
+    auto &cells = at(id);
+    const auto in_range = [&](const Cell &cell) { return range.holds(cell.pos); };
+    if (std::none_of(cells.begin(), cells.end(), in_range)) {
+        return;
+    }
+    if (whole(id, range)) {
+        clear(id);
+        return;
+    }
+    if (recurrent_) {
+        cannot_trim("recurrent state cannot forget a part of what it read: clear the sequence, or go back to a copy");
+    }
+    if (!resident(id)) {
+        const bool tail = cells.back().pos < range.end;
+        const llama_pos seen_from = std::max(cells.front().pos, range.begin - window_);
+        if (!tail || complete_from(id) > seen_from) {
+            cannot_trim("the sliding window of " + std::to_string(window_) +
+                        " tokens has let go of cells that would be needed: go back to a copy");
+        }
+    }
+    const bool removed = llama_memory_seq_rm(memory(), id, range.begin, range.end == INT32_MAX ? -1 : range.end);
+    if (!removed) {
+        cannot_trim("this architecture cannot remove a part of a sequence");
+    }
+    cells.erase(std::remove_if(cells.begin(), cells.end(), in_range), cells.end());
+    if (!agrees(id)) {
+        clear(id);
+        cannot_trim("llama.cpp removed more than it was asked to; the sequence was cleared");
+    }
+}
+
+void Kv::share(llama_seq_id source, llama_seq_id id, Positions range) {
+    require(source != id, "a sequence cannot be copied onto itself");
+    auto &to = at(id);
+    const std::vector<Cell> shared = in_range(source, range);
+    if (shared.empty()) {
+        return;
+    }
+    const bool entire = whole(source, range) && to.empty();
+    if (recurrent_ && !entire) {
+        cannot_trim("recurrent state can only be shared as a whole, with an empty sequence");
+    }
+    if (!entire && !resident(source) && shared.front().pos < complete_from(source)) {
+        cannot_trim("the sliding window has let go of cells in that range");
+    }
+    for (const Cell &cell : shared) {
+        const auto found = std::lower_bound(to.begin(), to.end(), cell, by_position);
+        require(found == to.end() || found->pos != cell.pos,
+                "position " + std::to_string(cell.pos) + " is taken in the target sequence: remove it first");
+    }
+    llama_memory_seq_cp(memory(), source, id, range.begin, range.end == INT32_MAX ? -1 : range.end);
+    to.insert(to.end(), shared.begin(), shared.end());
+    std::stable_sort(to.begin(), to.end(), by_position);
+    auto &hole_end = hole_end_[static_cast<std::size_t>(id)];
+    hole_end = std::max(hole_end, entire ? hole_end_[static_cast<std::size_t>(source)] : 0);
+    if (!agrees(id)) {
+        clear(id);
+        throw Error(ErrorKind::bad_state, "llama.cpp did not copy what it was asked to; the target was cleared");
+    }
+}
+
+void Kv::check_shift(llama_seq_id id, Positions range) const {
+    if (!can_shift()) {
+        cannot_shift("positions cannot be moved on this architecture, or with this sliding window");
+    }
+    if (recurrent_ && !whole(id, range)) {
+        cannot_shift("recurrent state has one position: only a whole sequence can be moved");
+    }
+    if (!resident(id)) {
+        cannot_shift("the sliding window has let go of cells of this sequence");
+    }
+    std::unordered_set<std::uint64_t> moved;
+    for (const Cell &cell : cells(id)) {
+        if (range.holds(cell.pos)) {
+            moved.insert(cell.id);
+        }
+    }
+    for (std::size_t other = 0; other < sequences_.size(); ++other) {
+        const auto &theirs = sequences_[other];
+        if (other != static_cast<std::size_t>(id) &&
+            std::any_of(theirs.begin(), theirs.end(), [&](const Cell &cell) { return moved.count(cell.id) > 0; })) {
+            cannot_shift("sequence " + std::to_string(other) + " shares these cells and would be moved as well");
+        }
+    }
+}
+
+void Kv::move_positions(llama_seq_id id, Positions range, const char *what, llama_pos (*move)(llama_pos, int), int by) {
+    auto &cells = at(id);
+    for (Cell &cell : cells) {
+        if (range.holds(cell.pos)) {
+            cell.pos = move(cell.pos, by);
+        }
+    }
+    std::stable_sort(cells.begin(), cells.end(), by_position);
+    shift_pending = shift_pending || attention_;
+    if (!agrees(id)) {
+        clear(id);
+        cannot_shift(std::string("llama.cpp did not ") + what + " the positions as asked; the sequence was cleared");
+    }
+}
+
+void Kv::add(llama_seq_id id, Positions range, llama_pos delta) {
+    memory();
+    std::int64_t low = max_position;
+    std::int64_t high = -1;
+    for (const Cell &cell : cells(id)) {
+        if (range.holds(cell.pos)) {
+            low = std::min<std::int64_t>(low, cell.pos);
+            high = std::max<std::int64_t>(high, cell.pos);
+        }
+    }
+    if (high < 0 || delta == 0) {
+        return;
+    }
+    require(low + delta >= 0 && high + delta <= max_position,
+            "positions would leave 0 to " + std::to_string(max_position));
+    check_shift(id, range);
+    llama_memory_seq_add(memory(), id, range.begin, range.end == INT32_MAX ? -1 : range.end, delta);
+    move_positions(id, range, "shift", [](llama_pos pos, int by) { return pos + by; }, delta);
+}
+
+void Kv::divide(llama_seq_id id, Positions range, int divisor) {
+    memory();
+    require(divisor >= 1, "the divisor must be at least 1");
+    const auto in_range = [&](const Cell &cell) { return range.holds(cell.pos); };
+    if (divisor == 1 || std::none_of(cells(id).begin(), cells(id).end(), in_range)) {
+        return;
+    }
+    check_shift(id, range);
+    llama_memory_seq_div(memory(), id, range.begin, range.end == INT32_MAX ? -1 : range.end, divisor);
+    move_positions(id, range, "divide", [](llama_pos pos, int by) { return pos / by; }, divisor);
+}
+
+void Kv::clear(llama_seq_id id) {
+    llama_memory_seq_rm(memory(), id, -1, -1); // a whole sequence is never refused
+    at(id).clear();
+    hole_end_[static_cast<std::size_t>(id)] = 0;
+}
+
+void Kv::keep(llama_seq_id id) {
+    llama_memory_seq_keep(memory(), id);
+    for (std::size_t other = 0; other < sequences_.size(); ++other) {
+        if (other != static_cast<std::size_t>(id)) {
+            sequences_[other].clear();
+            hole_end_[other] = 0;
+        }
+    }
+}
+
+void Kv::clear_all(bool data) {
+    llama_memory_clear(memory(), data);
+    for (auto &cells : sequences_) {
+        cells.clear();
+    }
+    hole_end_.assign(hole_end_.size(), 0);
+    shift_pending = false;
+}
+
+void Kv::append(llama_seq_id id, const std::vector<llama_token> &tokens, const std::vector<llama_pos> &positions) {
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+        at(id).push_back({tokens[i], positions[i], next_cell()});
+    }
+}
+
+// Whatever micro-batches did finish stay in memory: pos_max tells. Not so for recurrent state, which moved on with
+// the one that did not finish and has no way back.
+void Kv::reconcile(llama_seq_id id, const std::vector<llama_token> &tokens, const std::vector<llama_pos> &positions) {
+    const llama_pos before = cells(id).empty() ? -1 : cells(id).back().pos;
+    const llama_pos now = pos_max(id);
+    if (now < before || (recurrent_ && now > before)) {
+        clear(id);
+        return;
+    }
+    for (std::size_t i = 0; i < tokens.size() && positions[i] <= now; ++i) {
+        at(id).push_back({tokens[i], positions[i], next_cell()});
+    }
+    if (!agrees(id)) {
+        clear(id);
+    }
+}
+
+void Kv::assign(llama_seq_id id, std::vector<Cell> cells, llama_pos complete_from) {
+    const bool complete = cells.empty() || complete_from <= cells.front().pos;
+    hole_end_[static_cast<std::size_t>(id)] = complete ? 0 : complete_from;
+    at(id) = std::move(cells);
+}
+
+std::vector<Cell> Kv::in_range(llama_seq_id id, Positions range) const {
+    std::vector<Cell> found;
+    std::copy_if(cells(id).begin(), cells(id).end(), std::back_inserter(found),
+                 [&](const Cell &cell) { return range.holds(cell.pos); });
+    return found;
+}
+
+void Kv::lend(llama_seq_id source, llama_seq_id id, Positions range) {
+    llama_memory_seq_cp(memory(), source, id, range.begin, range.end == INT32_MAX ? -1 : range.end);
+    at(id) = in_range(source, range);
+}
+
+void Kv::join(llama_seq_id source, llama_seq_id id) {
+    llama_memory_seq_cp(memory(), source, id, -1, -1);
+    auto &to = at(id);
+    to.insert(to.end(), cells(source).begin(), cells(source).end());
+    auto &hole_end = hole_end_[static_cast<std::size_t>(id)];
+    hole_end = std::max(hole_end, hole_end_[static_cast<std::size_t>(source)]);
+    if (!agrees(id)) {
+        clear(id);
+        throw Error(ErrorKind::bad_state, "llama.cpp did not put the block where it belongs; the sequence was cleared");
+    }
+}
+
+void Kv::check_exportable(llama_seq_id id, Positions range) const {
+    const auto &cells = this->cells(id);
+    require(!cells.empty(), "the sequence is empty: there is no state to copy");
+    const bool to_end = cells.back().pos < range.end;
+    if (recurrent_ && !to_end) {
+        cannot_trim("recurrent state exists at the end of the sequence only: copy when the sequence ends there");
+    }
+    if (resident(id)) {
+        return;
+    }
+    const llama_pos end = std::min(range.end, cells.back().pos + 1);
+    if (complete_from(id) > std::max({range.begin, cells.front().pos, end - window_})) {
+        cannot_trim("the sliding window has let go of cells in that range: copy it when it has just been evaluated");
+    }
+}
+
+} // namespace ipyllama
