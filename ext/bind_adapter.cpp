@@ -11,7 +11,7 @@ using Rows = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu
 
 void set_control_vector(const Context &context, const Rows &data, int first, int last, bool keep_memory) {
     const ipyllama::ControlVector vector{data.data(), data.shape(0), data.shape(1)};
-    const nb::gil_scoped_release release;
+    const ReleasedGil release;
     ipyllama::set_control_vector(context, vector, first, last, keep_memory);
 }
 

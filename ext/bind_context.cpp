@@ -81,7 +81,7 @@ void bind_state(nb::class_<Context> &context) {
             [](Context &self) {
                 Buffer buffer(0);
                 {
-                    const nb::gil_scoped_release release;
+                    const ReleasedGil release;
                     buffer = self.save();
                 }
                 return to_array(std::move(buffer));
@@ -91,7 +91,7 @@ void bind_state(nb::class_<Context> &context) {
         .def(
             "save_into",
             [](Context &self, MutableBytes out) {
-                const nb::gil_scoped_release release;
+                const ReleasedGil release;
                 return self.save_into(out.data(), out.size());
             },
             "out"_a,
@@ -100,7 +100,7 @@ void bind_state(nb::class_<Context> &context) {
         .def(
             "restore",
             [](Context &self, const ConstBytes &state, const std::map<llama_seq_id, std::vector<llama_token>> &tokens) {
-                const nb::gil_scoped_release release;
+                const ReleasedGil release;
                 self.restore({state.data(), state.size()}, tokens);
             },
             "state"_a, "tokens"_a,

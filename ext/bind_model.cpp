@@ -9,7 +9,7 @@ namespace {
 
 std::shared_ptr<Model> load(const std::string &path, int n_gpu_layers, bool use_mmap, bool vocab_only,
                             bool check_tensors, std::shared_ptr<LoadProgress> progress) {
-    const nb::gil_scoped_release release;
+    const ReleasedGil release;
     if (!progress) {
         progress = std::make_shared<LoadProgress>();
     }

@@ -1,4 +1,5 @@
 #include "bind.h"
+#include "engine/media_step.h"
 #include "engine/multimodal.h"
 
 #include <variant>
@@ -7,6 +8,7 @@ using ipyllama::Chunk;
 using ipyllama::Model;
 using ipyllama::Multimodal;
 using ipyllama::MultimodalOptions;
+using ipyllama::Sequence;
 
 namespace {
 
@@ -51,17 +53,25 @@ std::shared_ptr<Multimodal> load(const Model &model, const std::string &path, in
 std::vector<Chunk> tokenize(const Multimodal &self, const std::string &text, const nb::sequence &media,
                             bool add_special, bool parse_special) {
     const Media held(media);
-    const nb::gil_scoped_release release;
+    const ReleasedGil release;
     return self.tokenize(text, held.views(), add_special, parse_special);
 }
 
 nb::object encode(const Multimodal &self, const Chunk &chunk) {
     std::vector<float> rows;
     {
-        const nb::gil_scoped_release release;
+        const ReleasedGil release;
         rows = self.encode(chunk);
     }
     return nb::cast(to_array(std::move(rows))).attr("reshape")(chunk.n_tokens(), -1);
+}
+
+using Embeddings = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+void evaluate(const Multimodal &self, const Sequence &sequence, const Chunk &chunk, const Embeddings &embeddings) {
+    const ipyllama::Rows rows{embeddings.data(), embeddings.shape(0), embeddings.shape(1)};
+    const ReleasedGil release;
+    ipyllama::evaluate(self, sequence, chunk, rows);
 }
 
 const char *kind(const Chunk &self) {
@@ -113,5 +123,10 @@ void init_multimodal(nb::module_ &m) {
         .def("encode", &encode, "chunk"_a,
              nb::sig("def encode(self, chunk: Chunk) -> numpy.typing.NDArray[numpy.float32]"),
              "The embeddings of an image or a sound: float32, shape (n_tokens, n_embd). The array owns its data. One "
-             "step, which the abort flag does not end.");
+             "step, which the abort flag does not end.")
+        .def("evaluate", &evaluate, "sequence"_a, "chunk"_a, "embeddings"_a,
+             "Read an image or a sound into a sequence, after what it holds; `embeddings` are what encode() gave for "
+             "`chunk`. Steps of n_batch tokens, which the abort flag ends. Token ids in the ledger are -1. All or "
+             "nothing: after Aborted or DecodeError the sequence is as it was, or empty where it cannot be cut. "
+             "Raises BadArgument if tokens that see each other both ways are more than n_batch or n_ubatch.");
 }

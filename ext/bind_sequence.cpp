@@ -23,7 +23,7 @@ Bytes bytes(const ConstBytes &array) {
 nb::ndarray<nb::numpy, float, nb::ndim<1>> row(const Sequence &self, std::vector<float> (Sequence::*get)() const) {
     std::vector<float> values;
     {
-        const nb::gil_scoped_release release;
+        const ReleasedGil release;
         values = (self.*get)();
     }
     return to_array(std::move(values));
@@ -33,7 +33,7 @@ nb::ndarray<nb::numpy, float, nb::ndim<2>> all_logits(const Sequence &self) {
     auto owner = std::make_unique<std::vector<float>>();
     std::size_t n_vocab = 0;
     {
-        const nb::gil_scoped_release release;
+        const ReleasedGil release;
         *owner = self.all_logits();
         n_vocab = static_cast<std::size_t>(self.with_logits([](const float *, int n) { return n; }));
     }
@@ -46,7 +46,7 @@ ByteArray save(const Sequence &self, llama_pos p0, std::optional<llama_pos> p1, 
     const auto range = positions(p0, p1);
     Buffer buffer(0);
     {
-        const nb::gil_scoped_release release;
+        const ReleasedGil release;
         buffer = self.save(range, partial);
     }
     return to_array(std::move(buffer));
@@ -109,7 +109,7 @@ void bind_state(nb::class_<Sequence> &sequence) {
             "save_into",
             [](const Sequence &self, MutableBytes out, llama_pos p0, std::optional<llama_pos> p1, bool partial) {
                 const auto range = positions(p0, p1);
-                const nb::gil_scoped_release release;
+                const ReleasedGil release;
                 return self.save_into(out.data(), out.size(), range, partial);
             },
             "out"_a, "p0"_a = 0, "p1"_a = nb::none(), nb::kw_only(), "partial"_a = false,
@@ -120,7 +120,7 @@ void bind_state(nb::class_<Sequence> &sequence) {
         .def(
             "restore",
             [](Sequence &self, const ConstBytes &state, const std::vector<llama_token> &tokens) {
-                const nb::gil_scoped_release release;
+                const ReleasedGil release;
                 self.restore(bytes(state), tokens);
             },
             "state"_a, "tokens"_a,
@@ -133,7 +133,7 @@ void bind_state(nb::class_<Sequence> &sequence) {
         .def(
             "append",
             [](Sequence &self, const ConstBytes &state, const std::vector<llama_token> &tokens) {
-                const nb::gil_scoped_release release;
+                const ReleasedGil release;
                 self.append(bytes(state), tokens);
             },
             "state"_a, "tokens"_a,
@@ -144,7 +144,7 @@ void bind_state(nb::class_<Sequence> &sequence) {
         .def(
             "rewind",
             [](Sequence &self, const ConstBytes &partial, const std::vector<llama_token> &tokens) {
-                const nb::gil_scoped_release release;
+                const ReleasedGil release;
                 self.rewind(bytes(partial), tokens);
             },
             "partial"_a, "tokens"_a,

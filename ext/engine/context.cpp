@@ -150,8 +150,8 @@ void ContextHandle::check(const std::vector<Piece> &pieces) const {
                 " tokens (n_ubatch)");
     for (const Piece &piece : pieces) {
         const auto &cells = kv->cells(piece.id);
-        require(cells.empty() || piece.positions.front() == cells.back().pos + 1,
-                "the sequence goes on at position " + std::to_string(cells.empty() ? 0 : cells.back().pos + 1));
+        require(cells.empty() || piece.positions.front() == kv->next(piece.id),
+                "the sequence goes on at position " + std::to_string(kv->next(piece.id)));
         require(cells.size() + piece.tokens.size() <= n_ctx,
                 "the context of " + std::to_string(n_ctx) + " tokens is full");
         std::for_each(piece.tokens.begin(), piece.tokens.end(), [&](llama_token token) { model->check_token(token); });
@@ -242,8 +242,7 @@ const StateLayout &ContextHandle::layout() {
 
 Piece next_piece(const ContextHandle &handle, llama_seq_id id, std::vector<llama_token> tokens, Outputs outputs,
                  std::optional<llama_pos> position) {
-    const auto &cells = handle.kv->cells(id);
-    const llama_pos first = position.value_or(cells.empty() ? 0 : cells.back().pos + 1);
+    const llama_pos first = position.value_or(handle.kv->next(id));
     require(first >= 0 && first <= INT32_MAX / 2, "positions must be 0 to " + std::to_string(INT32_MAX / 2));
     std::vector<llama_pos> positions(tokens.size());
     std::iota(positions.begin(), positions.end(), first);

@@ -40,6 +40,11 @@ llama_pos Kv::pos_max(llama_seq_id id) const {
     return llama_memory_seq_pos_max(memory(), id);
 }
 
+llama_pos Kv::next(llama_seq_id id) const {
+    const auto &cells = this->cells(id);
+    return cells.empty() ? 0 : cells.back().pos + cells.back().length;
+}
+
 std::size_t Kv::n_used() const {
     return n_total() - n_free_without(-1);
 }
@@ -285,6 +290,11 @@ void Kv::reconcile(llama_seq_id id, const std::vector<llama_token> &tokens, cons
     if (!agrees(id)) {
         clear(id);
     }
+}
+
+void Kv::reach(llama_seq_id id, llama_pos next) {
+    auto &last = at(id).back();
+    last.length = next - last.pos;
 }
 
 void Kv::assign(llama_seq_id id, std::vector<Cell> cells, llama_pos complete_from) {

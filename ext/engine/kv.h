@@ -15,6 +15,7 @@ struct Cell {
     llama_token token;
     llama_pos pos;
     std::uint64_t id;
+    llama_pos length = 1; // positions up to the next token: more than one at the end of an image with M-RoPE
 };
 
 // Half-open range of positions [begin, end).
@@ -41,6 +42,7 @@ class Kv {
     llama_memory_t memory() const; // throws where the model has none
     llama_pos pos_min(llama_seq_id id) const;
     llama_pos pos_max(llama_seq_id id) const;
+    llama_pos next(llama_seq_id id) const; // where the sequence goes on
     // From which position on no cell of the sequence is missing, and from which on a copy of it has all.
     llama_pos complete_from(llama_seq_id id) const;
     llama_pos saved_from(llama_seq_id id) const;
@@ -61,6 +63,8 @@ class Kv {
     // After a step: what it evaluated, and what became of it where it failed.
     void append(llama_seq_id id, const std::vector<llama_token> &tokens, const std::vector<llama_pos> &positions);
     void reconcile(llama_seq_id id, const std::vector<llama_token> &tokens, const std::vector<llama_pos> &positions);
+    // The sequence goes on at `next`, beyond its last position.
+    void reach(llama_seq_id id, llama_pos next);
     // After a restore: cells ordered by position. A windowed part of the memory has all of them from `complete_from`.
     void assign(llama_seq_id id, std::vector<Cell> cells, llama_pos complete_from);
     // For copies of ranges: `range` of `source` in the empty sequence `id`, and all of `source` after what `id` holds.

@@ -795,3 +795,8 @@ class Multimodal:
         """
         The embeddings of an image or a sound: float32, shape (n_tokens, n_embd). The array owns its data. One step, which the abort flag does not end.
         """
+
+    def evaluate(self, sequence: Sequence, chunk: Chunk, embeddings: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None:
+        """
+        Read an image or a sound into a sequence, after what it holds; `embeddings` are what encode() gave for `chunk`. Steps of n_batch tokens, which the abort flag ends. Token ids in the ledger are -1. All or nothing: after Aborted or DecodeError the sequence is as it was, or empty where it cannot be cut. Raises BadArgument if tokens that see each other both ways are more than n_batch or n_ubatch.
+        """
