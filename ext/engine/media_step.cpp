@@ -96,11 +96,11 @@ void step(ContextHandle &handle, llama_seq_id id, const float *rows, const std::
 
 // After a step that failed, to the length that the sequence had before the chunk.
 void take_back(ContextHandle &handle, llama_seq_id id, std::size_t n_before) {
-    handle.outputs.clear();
     const auto &cells = handle.kv->cells(id);
     if (cells.size() <= n_before) {
         return;
     }
+    handle.outputs.erase(id);
     try {
         handle.kv->remove(id, {cells[n_before].pos, INT32_MAX});
     } catch (const Error &) {

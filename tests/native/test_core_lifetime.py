@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import permutations
 
+import numpy as np
 import pytest
 from native.core import make_context, make_sampler, run_apart
 
@@ -87,6 +88,27 @@ def test_every_order_of_closing(tiny) -> None:
                     _core.Context(model, _core.ContextOptions())
 
 
+def test_the_interpreter_may_end_while_a_thread_comes_and_goes(tiny) -> None:
+    """Between the steps of a thread Python wants to end it. Several rounds, because it is a matter of moments."""
+    code = """
+    import sys, threading
+    from ipyllama import _core
+    options = _core.ContextOptions()
+    options.n_ctx = options.n_batch = 64
+    sequence = _core.Sequence(_core.Context(_core.Model.load(sys.argv[1]), options))
+
+    def work():
+        while True:
+            sequence.clear()
+            sequence.decode([5] * 64)
+
+    threading.Thread(target=work, daemon=True).start()
+    print("end")
+    """
+    for _ in range(4):
+        assert run_apart(code, tiny("llama")).split() == ["end"]
+
+
 def test_with_closes_and_closing_twice_is_safe(tiny) -> None:
     with (
         _core.Model.load(str(tiny("llama"))) as model,
@@ -129,6 +151,8 @@ def test_everything_refuses_after_close(tiny) -> None:
             "set_threads": (1, 1),
             "save_into": (bytearray(9),),
             "restore": (state, {}),
+            "set_adapters": ([],),
+            "set_control_vector": (np.zeros((2, 64), np.float32), 1, 1),
         },
         context.memory: {},
         sampler: {"sample": (other,), "accept": ([1],)},
