@@ -44,6 +44,12 @@ def test_a_projector_for_another_model(model: _core.Model, folder: Path, tmp_pat
             _core.Multimodal.load(model, str(path))
 
 
+def test_a_cut_file_says_where(model: _core.Model, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "cut.gguf").write_bytes((folder / "gemma3.gguf").read_bytes()[:-1])
+    with pytest.raises(BadModelFile, match=r"ends before its tensor mm\.input_projection\.weight does"):
+        _core.Multimodal.load(model, str(tmp_path / "cut.gguf"))
+
+
 def test_stacked_frames_that_llama_cpp_miscounts(model: _core.Model, tmp_path: Path) -> None:
     change = {"clip.audio.projector.stack_factor": 8}
     with pytest.raises(BadModelFile, match="stack_factor is 8"):
