@@ -81,7 +81,12 @@ def __getattr__(name: str) -> Any:
     if name == "_core":
         from ipyllama._openmp import load_core
 
-        return load_core()
+        core = load_core()
+        globals()[name] = core  # `arm` wants it
+        from ipyllama.crash import arm
+
+        arm()
+        return core
     if name not in _HOME:
         raise AttributeError(f"module 'ipyllama' has no attribute '{name}'")
     from importlib import import_module
@@ -97,9 +102,10 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(ipython: InteractiveShell) -> None:
     """`%load_ext ipyllama`: adds `%llama` and `%%llama`, their completion, and `%config Llama`."""
-    from ipyllama.magics import register
+    from ipyllama.magics import register, show_crash
 
     register(ipython)
+    show_crash(ipython)
 
 
 def unload_ipython_extension(ipython: InteractiveShell) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from ipyllama import _core
+from ipyllama import _core, crash
 from ipyllama.engine import native_log
 from ipyllama.engine.schedule import PIECE
 from ipyllama.errors import BadModelFile, BadOption, NotEnoughMemory
@@ -129,11 +129,11 @@ def load_weights(path: Path, options: LoadOptions, progress: Progress | None) ->
 
     def work() -> None:
         try:
-            result.append(
-                _core.Model.load(
+            with crash.running(f"loading {path.name}"):
+                model = _core.Model.load(
                     str(path), n_gpu_layers=options.n_gpu_layers, use_mmap=options.use_mmap, progress=watch
                 )
-            )
+            result.append(model)
         except BaseException as error:  # noqa: BLE001 - it is raised in the thread that waits
             result.append(error)
 

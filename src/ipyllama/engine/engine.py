@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ipyllama import _core
+from ipyllama import _core, crash
 from ipyllama.engine import native_log
 from ipyllama.engine.generate import Generation, Request, unbegun_reply
 from ipyllama.engine.job import Job
@@ -151,7 +151,8 @@ class Engine:
     def _run(self, work: _Work) -> None:
         try:
             generation = Generation(work.job, self._model, self._live, self._context.n_ctx, work.request)
-            reply, ledger = generation.run()
+            with crash.running(f"answering with {work.request.model_name}"):
+                reply, ledger = generation.run()
             work.job.finish(work.wrap(reply, ledger))
         except BaseException as error:  # noqa: BLE001 - whatever it is belongs to the caller; the worker lives on
             if not isinstance(error, LlamaError):

@@ -6,11 +6,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ipyllama.models.cache import cache_dir, models_dir
     from ipyllama.models.fetch import fetch_model
     from ipyllama.models.fit import Fit, available_memory, default_n_ctx, fits
     from ipyllama.models.header import GgufHeader, read_header
     from ipyllama.models.lookup import LocalModel, ModelEntry, complete_names, list_models, not_fetched, resolve
-    from ipyllama.models.places import cache_dir, models_dir
     from ipyllama.models.progress import Progress
     from ipyllama.models.registry import DEFAULT_MODEL, REGISTRY, RegistryModel
 
@@ -37,11 +37,11 @@ __all__ = [
 ]
 
 _HOMES = {
+    "cache": ("cache_dir", "models_dir"),
     "fetch": ("fetch_model",),
     "fit": ("Fit", "available_memory", "default_n_ctx", "fits"),
     "header": ("GgufHeader", "read_header"),
     "lookup": ("LocalModel", "ModelEntry", "complete_names", "list_models", "not_fetched", "resolve"),
-    "places": ("cache_dir", "models_dir"),
     "progress": ("Progress",),
     "registry": ("DEFAULT_MODEL", "REGISTRY", "RegistryModel"),
 }
