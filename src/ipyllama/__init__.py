@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from ipyllama.chat import Turn as Turn
     from ipyllama.errors import Interrupted as Interrupted
     from ipyllama.errors import LlamaError as LlamaError
+    from ipyllama.info import GgufInfo as GgufInfo
+    from ipyllama.info import inspect as inspect
     from ipyllama.llm import LLM as LLM
     from ipyllama.llm import load as load
     from ipyllama.llm import loaded as loaded
@@ -35,6 +37,8 @@ _HOME: Final = {
     "build_info": "_build",
     "Chat": "chat",
     "Turn": "chat",
+    "GgufInfo": "info",
+    "inspect": "info",
     "LLM": "llm",
     "load": "llm",
     "loaded": "llm",
@@ -51,12 +55,14 @@ __all__ = [
     "BuildInfo",
     "Chat",
     "GenerateOptions",
+    "GgufInfo",
     "Interrupted",
     "LlamaError",
     "LoadOptions",
     "Reply",
     "Turn",
     "build_info",
+    "inspect",
     "list_models",
     "load",
     "load_ipython_extension",

@@ -13,14 +13,12 @@ from ipyllama import _core, crash
 from ipyllama.engine import native_log
 from ipyllama.engine.schedule import PIECE
 from ipyllama.errors import BadModelFile, BadOption, NotEnoughMemory
-from ipyllama.models import LocalModel, Progress, default_n_ctx, fits
+from ipyllama.models import KV_TYPES, LocalModel, Progress, default_n_ctx, fits
 from ipyllama.options import did_you_mean
 
 RAM_LIMIT: Final = 1 << 30
 """Bytes of KV that may wait in RAM for a return to an earlier branch, per model."""
 
-
-KV_TYPES: Final = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 
 _WHOLE_NUMBERS: Final = {
     "n_ctx": (1, 1 << 24),
@@ -89,8 +87,8 @@ def choose(found: LocalModel, options: LoadOptions) -> LoadOptions:
     header = found.header
     if not header.causal:
         raise BadModelFile(f"{found.name} encodes text and cannot generate: load a chat or completion model")
-    n_ctx = options.n_ctx if options.n_ctx is not None else default_n_ctx(header)
-    fit = fits(header, n_ctx)
+    n_ctx = options.n_ctx if options.n_ctx is not None else default_n_ctx(header, kv_type=options.kv_type)
+    fit = fits(header, n_ctx, kv_type=options.kv_type)
     if not fit:
         raise NotEnoughMemory(f"{found.name} does not fit: {fit}. Choose a smaller model or n_ctx.")
     return replace(options, n_ctx=n_ctx, n_threads=options.n_threads or physical_cores())
