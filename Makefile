@@ -38,10 +38,12 @@ lint: $(READY)  ## check style, types and the committed stub
 	@$(VENV)/bin/clang-format --dry-run -Werror $(wildcard ext/*.cpp ext/*.h ext/engine/*)
 	@$(STUBGEN) -o build/_core.pyi
 	@diff -u $(STUB) build/_core.pyi || { echo "$(STUB) is not what the build says: run 'make stub'"; exit 1; }
+	@$(RUN) docs/native_api.py --check
 	@echo "lint: all clean"
 
-stub: $(READY)  ## write src/ipyllama/_core.pyi anew from the built extension
+stub: $(READY)  ## write anew what follows from the built extension: src/ipyllama/_core.pyi, docs/native-api.md
 	@$(STUBGEN) -o $(STUB)
+	@$(RUN) docs/native_api.py
 
 build: $(READY)  ## make .venv with everything in it (the other targets do it when needed)
 
