@@ -11,7 +11,7 @@ STUBGEN = $(RUN) -m nanobind.stubgen --quiet -m ipyllama._core
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lab bench lint stub build clean FORCE
+.PHONY: help demo test fuzz lab bench lint stub build clean FORCE
 
 help:  ## list these targets
 	@echo "ipyllama: local language models in Jupyter cells"
@@ -24,6 +24,9 @@ test: $(READY)  ## run the tests (ARGS="-k name" picks some)
 	@echo "Tests in a real browser (skipped where there is no Chromium), then all others"
 	@$(RUN) -m pytest tests/browser $(ARGS) || [ $$? = 5 ]  # 5: ARGS picks none of these
 	@$(RUN) -m pytest --ignore=tests/browser $(ARGS)
+
+fuzz: $(READY)  ## try 50,000 damaged files (ARGS="--cases 1000 --seed 7")
+	@PYTHONPATH=tests $(RUN) -m fuzz gguf --cases 50000 $(ARGS)
 
 lab: $(READY)  ## open the notebooks in JupyterLab
 	@$(RUN) -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS) notebooks
