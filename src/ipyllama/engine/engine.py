@@ -50,6 +50,7 @@ class Engine:
         self._waiting: list[_Work] = []
         self._running: Job | None = None
         self._closed = False
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="ipyllama-engine", daemon=True)
         self._thread.start()
         _alive.add(self)
@@ -98,13 +99,16 @@ class Engine:
         for job in jobs:
             job.cancel()
         if threading.current_thread() is not self._thread:
+            # A join that Ctrl-C ends takes the thread for dead (CPython 3.11): the next one would not wait.
+            self._ended.wait()
             self._thread.join()
 
     def abandon(self) -> None:
         """After a fork, in the child: the worker is not there, and whatever it held is the parent's."""
         self._lock = threading.Lock()
         self._closed, self._waiting, self._running = True, [], None
-        self._thread = threading.current_thread()
+        self._thread, self._ended = threading.current_thread(), threading.Event()
+        self._ended.set()
 
     def _cancel(self, job: Job) -> None:
         with self._lock:
@@ -121,6 +125,12 @@ class Engine:
                 job.fail(error)
 
     def _serve(self) -> None:
+        try:
+            self._work_on()
+        finally:
+            self._ended.set()
+
+    def _work_on(self) -> None:
         while (work := self._work.get()) is not None:
             if self._take(work):
                 try:
