@@ -11,7 +11,11 @@ STUBGEN = $(RUN) -m nanobind.stubgen --quiet -m ipyllama._core
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test fuzz lab bench lint stub build clean FORCE
+.PHONY: help demo test fuzz dev asan lab bench lint stub build clean FORCE
+
+# A preset of CMakePresets.json, built with the tools of .venv
+build_preset = PATH="$(CURDIR)/$(VENV)/bin:$$PATH"; cmake --preset $(1) >build/$(1).log 2>&1 \
+	  && cmake --build --preset $(1) >>build/$(1).log 2>&1 || { tail -n 30 build/$(1).log; exit 1; }
 
 help:  ## list these targets
 	@echo "ipyllama: local language models in Jupyter cells"
@@ -27,6 +31,14 @@ test: $(READY)  ## run the tests (ARGS="-k name" picks some)
 
 fuzz: $(READY)  ## try 50,000 damaged files (ARGS="--cases 1000 --seed 7")
 	@PYTHONPATH=tests $(RUN) -m fuzz gguf --cases 50000 $(ARGS)
+
+dev: $(READY)  ## run the native tests on a debug build of our code, where nanobind reports what leaks
+	@$(call build_preset,$@)
+	@$(RUN) tests/on_build.py $@ -m pytest tests/native $(ARGS)
+
+asan: $(READY)  ## run them with everything, llama.cpp too, under ASan and UBSan (the first build takes long)
+	@$(call build_preset,$@)
+	@$(RUN) tests/on_build.py $@ -m pytest -p no:timeout tests/native $(ARGS)
 
 lab: $(READY)  ## open the notebooks in JupyterLab
 	@$(RUN) -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS) notebooks

@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import psutil
 import pytest
-from native.core import make_context
+from native.core import SANITIZED, make_context, run_apart
 
 from ipyllama import _core
 from ipyllama.models import fits, kv_bytes, read_header
@@ -57,19 +56,28 @@ def test_types_of_cells(tiny, kv_type: str) -> None:
     check(tiny("llama-bigram"), 100_000, kv_type)
 
 
+RESIDENT = """
+import sys
+import psutil
+from ipyllama import _core
+
+model = _core.Model.load(sys.argv[1])
+options = _core.ContextOptions()
+options.n_ctx, options.n_batch, options.type_k, options.type_v = int(sys.argv[2]), 256, sys.argv[3], sys.argv[3]
+before = psutil.Process().memory_info().rss
+context = _core.Context(model, options)
+print(psutil.Process().memory_info().rss - before)
+"""
+
+
+@pytest.mark.skipif(SANITIZED, reason="AddressSanitizer keeps freed memory")
 @pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
 def test_the_real_model(smollm2: Path, kv_type: str) -> None:
     """By resident memory, which is all that counts in the end: llama.cpp clears, and so touches, every cell.
 
     Between two contexts only KV differs, and bookkeeping of some 100 bytes a cell: 2 % for the smaller type.
     """
-    model = _core.Model.load(str(smollm2))
-    grown = []
-    for n_ctx in (1024, 8192):
-        before = psutil.Process().memory_info().rss
-        context = make_context(model, n_ctx=n_ctx, n_batch=256, type_k=kv_type, type_v=kv_type)
-        grown.append(psutil.Process().memory_info().rss - before)
-        context.close()
+    small, large = (int(run_apart(RESIDENT, smollm2, n_ctx, kv_type)) for n_ctx in (1024, 8192))
     header = read_header(smollm2)
     estimate = kv_bytes(header, 8192, kv_type) - kv_bytes(header, 1024, kv_type)
-    assert grown[1] - grown[0] == pytest.approx(estimate, rel=0.02)
+    assert large - small == pytest.approx(estimate, rel=0.02)
