@@ -24,6 +24,14 @@ def log_since(number: int) -> list[tuple[int, int, str]]:
     llama.cpp's log lines from `number` on: (number, level, text); levels 1 debug, 2 info, 3 warning, 4 error. The buffer holds the last 512 lines.
     """
 
+def set_crash_file(path: str) -> None:
+    """
+    Where llama.cpp's message goes if it ends the process; nothing is created before. "" is nowhere.
+    """
+
+def set_crash_facts(facts: str) -> None:
+    """Lines of "name: value" that go into that file as well."""
+
 def log_next() -> int:
     """The number that the next log line will get."""
 

@@ -93,6 +93,10 @@ class Aborted(LlamaError):
     """A native step ended early because the abort flag was set."""
 
 
+class CrashWarning(UserWarning):
+    """An earlier process in the same place was ended by llama.cpp; shown once, with its message."""
+
+
 class Interrupted(KeyboardInterrupt):
     """The user pressed Stop. What was generated so far is in `reply`.
 

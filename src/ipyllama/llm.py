@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ipyllama import _core
+from ipyllama import _core, crash
 from ipyllama.engine import Engine, Job, Request
 from ipyllama.engine.engine import Wrap
 from ipyllama.errors import BadOption
@@ -40,6 +40,7 @@ def load(name_or_path: str | os.PathLike[str], *, progress: Progress | None = No
     `BadOption`.
     """
     wanted = load_options(options)
+    crash.warn()
     found = resolve(os.fspath(name_or_path), progress=progress)
     return _loaded.get(found, wanted, progress)
 

@@ -9,18 +9,16 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from ipyllama import _core
+from ipyllama import _core, crash
 from ipyllama.engine import native_log
 from ipyllama.engine.schedule import PIECE
 from ipyllama.errors import BadModelFile, BadOption, NotEnoughMemory
-from ipyllama.models import LocalModel, Progress, default_n_ctx, fits
+from ipyllama.models import KV_TYPES, LocalModel, Progress, default_n_ctx, fits
 from ipyllama.options import did_you_mean
 
 RAM_LIMIT: Final = 1 << 30
 """Bytes of KV that may wait in RAM for a return to an earlier branch, per model."""
 
-
-KV_TYPES: Final = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 
 _WHOLE_NUMBERS: Final = {
     "n_ctx": (1, 1 << 24),
@@ -89,8 +87,8 @@ def choose(found: LocalModel, options: LoadOptions) -> LoadOptions:
     header = found.header
     if not header.causal:
         raise BadModelFile(f"{found.name} encodes text and cannot generate: load a chat or completion model")
-    n_ctx = options.n_ctx if options.n_ctx is not None else default_n_ctx(header)
-    fit = fits(header, n_ctx)
+    n_ctx = options.n_ctx if options.n_ctx is not None else default_n_ctx(header, kv_type=options.kv_type)
+    fit = fits(header, n_ctx, kv_type=options.kv_type)
     if not fit:
         raise NotEnoughMemory(f"{found.name} does not fit: {fit}. Choose a smaller model or n_ctx.")
     return replace(options, n_ctx=n_ctx, n_threads=options.n_threads or physical_cores())
@@ -129,11 +127,11 @@ def load_weights(path: Path, options: LoadOptions, progress: Progress | None) ->
 
     def work() -> None:
         try:
-            result.append(
-                _core.Model.load(
+            with crash.running(f"loading {path.name}"):
+                model = _core.Model.load(
                     str(path), n_gpu_layers=options.n_gpu_layers, use_mmap=options.use_mmap, progress=watch
                 )
-            )
+            result.append(model)
         except BaseException as error:  # noqa: BLE001 - it is raised in the thread that waits
             result.append(error)
 

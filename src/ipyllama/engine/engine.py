@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ipyllama import _core
+from ipyllama import _core, crash
 from ipyllama.engine import native_log
 from ipyllama.engine.generate import Generation, Request, unbegun_reply
 from ipyllama.engine.job import Job
@@ -50,6 +50,7 @@ class Engine:
         self._waiting: list[_Work] = []
         self._running: Job | None = None
         self._closed = False
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="ipyllama-engine", daemon=True)
         self._thread.start()
         _alive.add(self)
@@ -98,13 +99,16 @@ class Engine:
         for job in jobs:
             job.cancel()
         if threading.current_thread() is not self._thread:
+            # A join that Ctrl-C ends takes the thread for dead (CPython 3.11): the next one would not wait.
+            self._ended.wait()
             self._thread.join()
 
     def abandon(self) -> None:
         """After a fork, in the child: the worker is not there, and whatever it held is the parent's."""
         self._lock = threading.Lock()
         self._closed, self._waiting, self._running = True, [], None
-        self._thread = threading.current_thread()
+        self._thread, self._ended = threading.current_thread(), threading.Event()
+        self._ended.set()
 
     def _cancel(self, job: Job) -> None:
         with self._lock:
@@ -121,6 +125,12 @@ class Engine:
                 job.fail(error)
 
     def _serve(self) -> None:
+        try:
+            self._work_on()
+        finally:
+            self._ended.set()
+
+    def _work_on(self) -> None:
         while (work := self._work.get()) is not None:
             if self._take(work):
                 try:
@@ -151,7 +161,8 @@ class Engine:
     def _run(self, work: _Work) -> None:
         try:
             generation = Generation(work.job, self._model, self._live, self._context.n_ctx, work.request)
-            reply, ledger = generation.run()
+            with crash.running(f"answering with {work.request.model_name}"):
+                reply, ledger = generation.run()
             work.job.finish(work.wrap(reply, ledger))
         except BaseException as error:  # noqa: BLE001 - whatever it is belongs to the caller; the worker lives on
             if not isinstance(error, LlamaError):

@@ -75,6 +75,12 @@ def _models(session: Session, args: LineArgs, view: View) -> Table:
     return models_table(rows)
 
 
+def _info(session: Session, args: LineArgs, view: View) -> Table:
+    from ipyllama.info import inspect
+
+    return inspect(_name(args)).table(args.n_ctx)
+
+
 def _status(session: Session, args: LineArgs, view: View) -> Table | None:
     if not session.llms:
         view.line("no model is loaded: %llama load smollm2 loads one, %llama models lists others")
@@ -117,6 +123,7 @@ _COMMANDS: Final[dict[str, Callable[[Session, LineArgs, View], Table | None]]] =
     "use": _use,
     "unload": _unload,
     "models": _models,
+    "info": _info,
     "status": _status,
     "reset": _reset,
 }
