@@ -80,3 +80,4 @@ void init_model(nb::module_ &m);
 void init_context(nb::module_ &m);
 void init_sequence(nb::module_ &m);
 void init_sampler(nb::module_ &m);
+void init_embedding(nb::module_ &m);

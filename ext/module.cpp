@@ -14,4 +14,5 @@ NB_MODULE(_core, m) {
     init_context(m);
     init_sequence(m);
     init_sampler(m);
+    init_embedding(m);
 }

@@ -64,6 +64,8 @@ struct ContextHandle {
     // One step. Throws aborted if the abort flag was set, decode where llama.cpp fails; the ledgers then hold what
     // did get evaluated: nothing at all where recurrent state was spoilt on the way.
     void decode(const std::vector<Piece> &pieces);
+    // The same for a model that keeps no memory. Has to fit into one micro-batch.
+    void encode(const std::vector<Piece> &pieces);
     // Lets llama.cpp turn keys whose positions were moved. Throws the logits away.
     void apply_shift();
     // How this context's state is written down; evaluates one token if nothing is in memory yet.
@@ -82,10 +84,11 @@ struct ContextHandle {
     std::map<llama_seq_id, std::uint64_t> device_states; // the number of the last one
     std::optional<Capability> capability;
     bool swa_full;
+    bool embeddings;
 
   private:
     int run(const std::vector<Piece> &pieces);
-    void check(const std::vector<Piece> &pieces) const;
+    void check(const std::vector<Piece> &pieces) const; // throws aborted, too
     void evaluate_in_scratch();
 
     std::optional<StateLayout> layout_;

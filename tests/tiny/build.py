@@ -68,6 +68,7 @@ def _bert(layers: Layers, rank: bool) -> None:
     for i in range(shape.n_layer):
         layers.encoder(f"blk.{i}.")
     if rank:
+        writer.add_classifier_output_labels(["relevance"])
         layers.tensor("cls.weight", layers.random(n_embd, n_embd))
         layers.tensor("cls.bias", zeros(n_embd))
         layers.tensor("cls.output.weight", layers.random(1, n_embd), f32=True)
