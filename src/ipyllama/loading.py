@@ -19,6 +19,8 @@ from ipyllama.options import did_you_mean
 RAM_LIMIT: Final = 1 << 30
 """Bytes of KV that may wait in RAM for a return to an earlier branch, per model."""
 
+ENCODER_N_CTX: Final = 2048
+"""Longest text of an encoder unless a larger n_ctx is asked for: buffers grow with the square of it."""
 
 KV_TYPES: Final = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 
@@ -38,7 +40,8 @@ class LoadOptions:
     """
 
     n_ctx: int | None = None
-    """tokens of context; default: what the model was trained on, up to 8,192, as far as memory allows"""
+    """tokens of context; default: what the model was trained on, up to 8,192, as far as memory allows; for encoders
+    the longest text, up to 2,048"""
     n_threads: int | None = None
     """CPU threads; default: physical cores that this process may use"""
     n_gpu_layers: int = -1
@@ -87,9 +90,9 @@ def satisfies(has: LoadOptions, wanted: LoadOptions) -> bool:
 def choose(found: LocalModel, options: LoadOptions) -> LoadOptions:
     """Fill in what was left to this machine; refuse what cannot fit, before anything is allocated."""
     header = found.header
-    if not header.causal:
-        raise BadModelFile(f"{found.name} encodes text and cannot generate: load a chat or completion model")
-    n_ctx = options.n_ctx if options.n_ctx is not None else default_n_ctx(header)
+    n_ctx = options.n_ctx
+    if n_ctx is None:
+        n_ctx = default_n_ctx(header) if header.causal else min(default_n_ctx(header), ENCODER_N_CTX)
     fit = fits(header, n_ctx)
     if not fit:
         raise NotEnoughMemory(f"{found.name} does not fit: {fit}. Choose a smaller model or n_ctx.")
@@ -154,7 +157,7 @@ def load_weights(path: Path, options: LoadOptions, progress: Progress | None) ->
         raise result[0]
     if result[0].has_encoder or not result[0].has_decoder:
         result[0].close()
-        raise BadModelFile(f"{path.name} needs an encoder, and only decoders can continue text: load another model")
+        raise BadModelFile(f"{path.name} has an encoder and a decoder, which is not supported: load another model")
     return result[0]
 
 

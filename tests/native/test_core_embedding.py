@@ -22,6 +22,11 @@ def embedder(model: _core.Model, **options: object) -> _core.Context:
     return make_context(model, **{"embeddings": True, "n_seq_max": 4, **options})
 
 
+def embed_for_ever(context: _core.Context, inputs: list[list[int]]) -> None:
+    while True:
+        context.embed(inputs)
+
+
 @pytest.fixture(scope="module")
 def bert(tiny) -> _core.Model:
     return _core.Model.load(str(tiny("bert")))
@@ -157,8 +162,7 @@ def test_the_abort_flag_ends_a_step(tiny, arch: str) -> None:
         timer = threading.Timer(delay, context.abort)
         timer.start()
         with pytest.raises(Aborted):
-            while True:
-                context.embed(inputs)
+            embed_for_ever(context, inputs)
         timer.join()
         assert context.memory.used == 0
     context.clear_abort()
@@ -179,8 +183,7 @@ def test_closing_during_a_step_ends_it(tiny) -> None:
     threading.Timer(0.01, context.close).start()
     began = time.monotonic()
     with pytest.raises((Aborted, ClosedError)):
-        while True:
-            context.embed([[1] * 4000])
+        embed_for_ever(context, [[1] * 4000])
     assert time.monotonic() - began < 20
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 
 import gguf
@@ -24,8 +25,9 @@ _CYCLES = {
 }
 
 
-def build(arch: str, path: Path, seed: int = 0) -> None:
-    """Write the model of `arch` (one of ARCHS) to `path`. Seeds give different weights, sizes stay."""
+def build(arch: str, path: Path, seed: int = 0, more: Callable[[gguf.GGUFWriter], None] | None = None) -> None:
+    """Write the model of `arch` (one of ARCHS) to `path`. Seeds give different weights, sizes stay. `more` adds
+    metadata."""
     upstream = "llama" if arch in _CYCLES else {"bert-rank": "bert"}.get(arch, arch)
     writer = gguf.GGUFWriter(str(path), upstream)
     writer.add_type("model")
@@ -38,6 +40,8 @@ def build(arch: str, path: Path, seed: int = 0) -> None:
         _bigram(writer, rng, _CYCLES[arch])
     else:
         _decoder(Layers(writer, rng, Shape(n_layer=4 if arch in _DEEPER else 2)), arch)
+    if more is not None:
+        more(writer)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
