@@ -146,7 +146,7 @@ struct Arrays {
 
 ContextHandle::ContextHandle(std::shared_ptr<ModelHandle> model_, const ContextOptions &options)
     : model(std::move(model_)), taken(options.n_seq_max, false), swa_full(options.swa_full),
-      embeddings(options.embeddings) {
+      embeddings(options.embeddings), n_positions_(model->n_positions()) {
     const auto params = to_params(options, abort);
     const auto pooling = options.pooling == "unspecified" ? model->pooling() : options.pooling;
     require(!options.embeddings || pooling != "rank" || model->n_cls_out() > 0,
@@ -169,6 +169,7 @@ ContextHandle::ContextHandle(std::shared_ptr<ModelHandle> model_, const ContextO
 }
 
 void ContextHandle::check(const std::vector<Piece> &pieces) const {
+    require(!llama_model_has_encoder(model->model), "models with an encoder and a decoder are not supported");
     const auto n_batch = llama_n_batch(context);
     const auto n_ctx = llama_n_ctx(context);
     const auto n = std::accumulate(pieces.begin(), pieces.end(), std::size_t{0},
@@ -184,6 +185,8 @@ void ContextHandle::check(const std::vector<Piece> &pieces) const {
                 "the sequence goes on at position " + std::to_string(cells.empty() ? 0 : cells.back().pos + 1));
         require(cells.size() + piece.tokens.size() <= n_ctx,
                 "the context of " + std::to_string(n_ctx) + " tokens is full");
+        require(piece.positions.back() < n_positions_,
+                "this model has learned " + std::to_string(n_positions_) + " positions, and no more follow");
         std::for_each(piece.tokens.begin(), piece.tokens.end(), [&](llama_token token) { model->check_token(token); });
     }
     if (abort) {

@@ -92,6 +92,7 @@ struct ContextHandle {
     void evaluate_in_scratch();
 
     std::optional<StateLayout> layout_;
+    llama_pos n_positions_; // that the model has
 };
 
 // What `tokens` are as the next piece of a sequence of this context.

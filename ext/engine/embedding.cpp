@@ -12,7 +12,6 @@ using Inputs = std::vector<std::vector<llama_token>>;
 void check(const ContextHandle &handle, const Inputs &inputs, bool pooled) {
     const auto *model = handle.model->model;
     require(handle.embeddings, "this context computes no embeddings: make it with embeddings=True");
-    require(!llama_model_has_encoder(model), "encoder-decoder models give no embeddings here");
     const bool encoder = llama_get_memory(handle.context) == nullptr;
     // Pooling sums within a micro-batch, and attention that looks ahead needs all tokens at hand.
     const bool at_once = encoder || pooled || !llama_get_causal_attn(handle.context);

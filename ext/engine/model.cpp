@@ -1,6 +1,7 @@
 #include "model.h"
 
 #include <climits>
+#include <set>
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -81,6 +82,12 @@ std::string ModelHandle::pooling() const {
     const auto value = meta_value(model, architecture() + ".pooling_type");
     const auto found = names.find(value);
     return found == names.end() ? "unspecified" : found->second;
+}
+
+llama_pos ModelHandle::n_positions() const {
+    // Those that read a tensor of positions; beyond its end llama.cpp ends the process.
+    static const std::set<std::string> learned = {"bert", "gpt2", "mpt", "starcoder"};
+    return learned.count(architecture()) > 0 ? llama_model_n_ctx_train(model) : INT32_MAX;
 }
 
 std::uint32_t ModelHandle::n_cls_out() const {

@@ -39,6 +39,7 @@ struct ModelHandle {
     void check_token(llama_token token) const;
     std::string architecture() const; // as in the file: llama, gemma3 ...
     std::string pooling() const;      // as in the file: none, mean, cls, last, rank; unspecified where it says nothing
+    llama_pos n_positions() const;    // as many as were learned, where each has a vector of its own (GPT-2, BERT)
     std::uint32_t n_cls_out() const;  // outputs of the classifier, 0 if there is none
 
     std::shared_ptr<Backend> backend;

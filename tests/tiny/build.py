@@ -11,14 +11,17 @@ import gguf
 import numpy as np
 
 from tiny.layers import Layers, Shape, ones, zeros
+from tiny.others import gpt2, t5
 from tiny.vocab import SPACE, add_sentencepiece, add_wordpiece
 
-ARCHS = ("llama", "llama-bigram", "llama-bytes", "gemma3", "mamba", "lfm2", "jamba", "bert", "bert-rank")
+ARCHS = ("llama", "llama-bigram", "llama-bytes", "gemma3", "mamba", "lfm2", "jamba", "bert", "bert-rank", "gpt2", "t5")
 """llama; llama-bigram (predictable text: a, b, ... z, space, a; no attention, so it cannot show KV faults);
 llama-bytes (the same with é漢🙂é..., a token for each byte); gemma3 (window of 32 tokens, every other layer);
-mamba (recurrent); lfm2 and jamba (hybrid); bert (embeddings); bert-rank (reranker)"""
+mamba (recurrent); lfm2 and jamba (hybrid); bert (embeddings); bert-rank (reranker); gpt2
+(64 learned positions); t5 (encoder and decoder)"""
 _DEEPER = ("gemma3", "lfm2", "jamba")  # both kinds of layer, twice
 _WINDOW = 32
+_OTHERS = {"gpt2": gpt2, "t5": t5}
 _CYCLES = {
     "llama-bigram": [*"abcdefghijklmnopqrstuvwxyz", SPACE],
     "llama-bytes": [f"<0x{byte:02X}>" for byte in "é漢🙂".encode()],  # no byte twice
@@ -36,6 +39,8 @@ def build(arch: str, path: Path, seed: int = 0, more: Callable[[gguf.GGUFWriter]
     rng = np.random.default_rng(seed)
     if upstream == "bert":
         _bert(Layers(writer, rng, Shape(n_ctx=512)), rank=arch == "bert-rank")
+    elif arch in _OTHERS:
+        _other(Layers(writer, rng, Shape(n_ctx=64, n_layer=1)), _OTHERS[arch])
     elif arch in _CYCLES:
         _bigram(writer, rng, _CYCLES[arch])
     else:
@@ -110,6 +115,17 @@ def _bigram(writer: gguf.GGUFWriter, rng: np.random.Generator, cycle: list[str])
     layers.tensor("blk.0.ffn_gate.weight", zeros(shape.n_ff, n_embd))
     layers.tensor("blk.0.ffn_up.weight", zeros(shape.n_ff, n_embd))
     layers.tensor("blk.0.ffn_down.weight", zeros(n_embd, shape.n_ff))
+
+
+def _other(layers: Layers, add: Callable[[Layers], None]) -> None:
+    writer, shape = layers.writer, layers.shape
+    _add_sizes(writer, shape)
+    writer.add_feed_forward_length(shape.n_ff)
+    writer.add_head_count(shape.n_head)
+    tokens = add_sentencepiece(writer)
+    layers.tensor("token_embd.weight", layers.random(len(tokens), shape.n_embd))
+    layers.tensor("output.weight", layers.random(len(tokens), shape.n_embd))
+    add(layers)
 
 
 def _decoder(layers: Layers, arch: str) -> None:
