@@ -1,18 +1,22 @@
-"""examples/native_layer.py: it runs on every kind of model and uses every public name of the extension."""
+"""examples/native_layer.py runs on every kind of model and uses every public name of the extension; docs/native.md
+runs, too."""
 
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from native.core import run_apart
 
 import ipyllama
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "native_layer.py"
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "native_layer.py"
 STUB = Path(ipyllama.__file__).with_name("_core.pyi")
 
 
@@ -43,3 +47,8 @@ def test_it_runs(tiny, arch: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
     assert "scores [('relevance', " in done.stdout
+
+
+def test_the_code_in_the_documentation_runs(smollm2: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "native.md").read_text(), re.S)
+    assert run_apart(code.replace("model.gguf", str(smollm2))).startswith("b'")
