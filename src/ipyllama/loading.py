@@ -19,6 +19,8 @@ from ipyllama.options import did_you_mean
 RAM_LIMIT: Final = 1 << 30
 """Bytes of KV that may wait in RAM for a return to an earlier branch, per model."""
 
+ENCODER_N_CTX: Final = 2048
+"""Longest text of an encoder unless a larger n_ctx is asked for: buffers grow with the square of it."""
 
 _WHOLE_NUMBERS: Final = {
     "n_ctx": (1, 1 << 24),
@@ -36,7 +38,8 @@ class LoadOptions:
     """
 
     n_ctx: int | None = None
-    """tokens of context; default: what the model was trained on, up to 8,192, as far as memory allows"""
+    """tokens of context; default: what the model was trained on, up to 8,192, as far as memory allows; for encoders
+    the longest text, up to 2,048"""
     n_threads: int | None = None
     """CPU threads; default: physical cores that this process may use"""
     n_gpu_layers: int = -1
@@ -85,9 +88,10 @@ def satisfies(has: LoadOptions, wanted: LoadOptions) -> bool:
 def choose(found: LocalModel, options: LoadOptions) -> LoadOptions:
     """Fill in what was left to this machine; refuse what cannot fit, before anything is allocated."""
     header = found.header
-    if not header.causal:
-        raise BadModelFile(f"{found.name} encodes text and cannot generate: load a chat or completion model")
-    n_ctx = options.n_ctx if options.n_ctx is not None else default_n_ctx(header, kv_type=options.kv_type)
+    n_ctx = options.n_ctx
+    if n_ctx is None:
+        n_ctx = default_n_ctx(header, kv_type=options.kv_type)
+        n_ctx = n_ctx if header.causal else min(n_ctx, ENCODER_N_CTX)
     fit = fits(header, n_ctx, kv_type=options.kv_type)
     if not fit:
         raise NotEnoughMemory(f"{found.name} does not fit: {fit}. Choose a smaller model or n_ctx.")
@@ -152,7 +156,7 @@ def load_weights(path: Path, options: LoadOptions, progress: Progress | None) ->
         raise result[0]
     if result[0].has_encoder or not result[0].has_decoder:
         result[0].close()
-        raise BadModelFile(f"{path.name} needs an encoder, and only decoders can continue text: load another model")
+        raise BadModelFile(f"{path.name} has an encoder and a decoder, which is not supported: load another model")
     return result[0]
 
 

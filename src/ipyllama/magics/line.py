@@ -94,12 +94,17 @@ def _status(session: Session, args: LineArgs, view: View) -> Table | None:
 
 
 def _facts(session: Session, llm: LLM) -> dict[str, object]:
+    found = llm.capability_now
+    capability = "not known yet: an answer is being written" if found is None else str(found)
+    facts: dict[str, object] = {"model": llm.description, "file": llm.path}
+    if llm.can_generate:
+        facts["context"] = f"{format_count(llm.n_live)} of {format_count(llm.n_ctx)} tokens in use"
+        facts["waiting in RAM"] = format_bytes(llm.parked_bytes)
+    else:
+        facts["texts"] = f"up to {format_count(llm.text_limit)} tokens each"
     chats = [f"{name} ({plural(turns, 'turn')})" for name, turns in session.chats_of(llm).items()]
-    return {
-        "model": llm.description,
-        "file": llm.path,
-        "context": f"{format_count(llm.n_live)} of {format_count(llm.n_ctx)} tokens in use",
-        "waiting in RAM": format_bytes(llm.parked_bytes),
+    return facts | {
+        "capability": capability,
         "threads": llm.n_threads,
         "answers": f"{llm.n_busy} running or waiting",
         "conversations": ", ".join(chats) or "none",
