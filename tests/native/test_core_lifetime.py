@@ -24,7 +24,7 @@ def test_every_order_of_deletion(tiny) -> None:
         context = _core.Context(model, options)
         sequence = _core.Sequence(context)
         sequence.decode([1, 300])
-        sampler = _core.Sampler(model, _core.SamplerOptions())
+        sampler = _core.Sampler.chain([_core.Sampler.penalties(model, repeat=1.1), _core.Sampler.dist()])
         return {"model": model, "context": context, "sequence": sequence, "sampler": sampler,
                 "snapshot": sequence.snapshot()}
 
@@ -59,7 +59,8 @@ def test_the_interpreter_may_end_with_everything_open(tiny) -> None:
     options = _core.ContextOptions()
     options.n_ctx = options.n_batch = 2048
     sequence = _core.Sequence(_core.Context(model, options))
-    sampler, snapshot = _core.Sampler(model, _core.SamplerOptions()), sequence.snapshot()
+    sampler = _core.Sampler.chain([_core.Sampler.penalties(model, repeat=1.1), _core.Sampler.dist()])
+    snapshot = sequence.snapshot()
     sequence.decode(list(range(1, 301)))
     """
     assert run_apart(code, tiny("llama")) == ""
