@@ -111,9 +111,11 @@ void init_choosers(nb::class_<Sampler> &sampler) {
 
 void init_sampler(nb::module_ &m) {
     nb::class_<Candidates>(m, "Candidates", "What samplers left to choose from, in their order.")
-        .def_prop_ro("tokens", copied(&Candidates::tokens), "Token ids: int32, shape (n,). The array owns its data.")
-        .def_prop_ro("logits", copied(&Candidates::logits), "Their logits: float32, shape (n,), an owner.")
-        .def_prop_ro("probabilities", copied(&Candidates::probabilities),
+        .def_prop_ro("tokens", copied(&Candidates::tokens), nb::rv_policy::move,
+                     "Token ids: int32, shape (n,). The array owns its data.")
+        .def_prop_ro("logits", copied(&Candidates::logits), nb::rv_policy::move,
+                     "Their logits: float32, shape (n,), an owner.")
+        .def_prop_ro("probabilities", copied(&Candidates::probabilities), nb::rv_policy::move,
                      "Softmax of these logits: float32, shape (n,), an owner.")
         .def_prop_ro(
             "selected", [](const Candidates &self) { return self.selected; },

@@ -33,6 +33,7 @@ struct GrammarItem {
     std::uint64_t size = 1; // elements that llama.cpp stores for one copy
     std::uint64_t min = 1;
     std::uint64_t max = 1; // no_limit: any number
+    std::size_t place = 0; // in the text
 };
 
 struct GrammarRule {

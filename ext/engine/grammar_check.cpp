@@ -26,6 +26,11 @@ class Graph {
         }
         for (const GrammarRule &rule : rules_) { // every place inside, now that all rules are counted
             for (const auto &sequence : rule.alternatives) {
+                for (const GrammarItem &item : sequence) {
+                    if (item.max == no_limit && item.rule >= 0 && is_optional(item.rule)) {
+                        throw grammar_error(text_, item.place, "this may be empty, and is repeated without limit");
+                    }
+                }
                 if (largest_start(sequence) > most_starts) {
                     fail(rule, "there are too many ways to go on inside of this rule");
                 }
@@ -158,9 +163,6 @@ class Graph {
             starts += largest_start(sequence, true);
             for (const GrammarItem &item : sequence) {
                 if (item.rule >= 0) {
-                    if (item.max == no_limit && is_optional(item.rule)) {
-                        fail(rules_[rule], "it repeats without limit what may be empty");
-                    }
                     search += copies(item) * (search_[static_cast<std::size_t>(item.rule)] + 1);
                     const auto through = item.max == no_limit ? 1 : item.max - item.min; // a chain of its own
                     chained = std::max(chained,

@@ -57,8 +57,10 @@ class Reader {
   private:
     using Sequence = std::vector<GrammarItem>;
 
+    std::size_t place_of(const char *place) const { return static_cast<std::size_t>(place - text_.c_str()); }
+
     [[noreturn]] void fail(const std::string &message, const char *place) const {
-        throw grammar_error(text_, static_cast<std::size_t>(place - text_.c_str()), message);
+        throw grammar_error(text_, place_of(place), message);
     }
     void expect(bool ok, const char *what) const {
         if (!ok) {
@@ -116,7 +118,7 @@ class Reader {
     }
 
     int add_rule(const std::string &name, const char *place) {
-        found_.rules.push_back({name, static_cast<std::size_t>(place - text_.c_str()), false, false, {}});
+        found_.rules.push_back({name, place_of(place), false, false, {}});
         ++n_symbols_;
         return static_cast<int>(found_.rules.size()) - 1;
     }
@@ -146,7 +148,7 @@ class Reader {
         } else {
             expect(*at_ == '\0', "a part of a rule, a new line or the end");
         }
-        found_.rules[static_cast<std::size_t>(rule)].place = static_cast<std::size_t>(begin - text_.c_str());
+        found_.rules[static_cast<std::size_t>(rule)].place = place_of(begin);
         skip_space(true);
     }
 
@@ -190,6 +192,7 @@ class Reader {
             }
             const auto before = n_symbols_;
             GrammarItem item;
+            item.place = place_of(begin);
             if (!read_item(item, rule, depth)) {
                 return sequence;
             }
@@ -397,7 +400,7 @@ class Reader {
             made.alternatives = {{item}};
             made.defined = made.inlined = true;
             --n_symbols_; // upstream makes none
-            item = {inner, item.size * std::max<std::uint64_t>(item.min, 1), 1, 1};
+            item = {inner, item.size * std::max<std::uint64_t>(item.min, 1), 1, 1, item.place};
         }
         const auto n_optional = max == no_limit ? 1 : max - min;
         n_symbols_ += n_optional;

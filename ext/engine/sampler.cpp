@@ -79,10 +79,10 @@ llama_token_data_array Sampler::apply_locked(Handle &handle, const float *logits
 }
 
 void Sampler::accept_locked(Handle &handle, llama_token token) {
-    require(token >= 0, "token " + std::to_string(token) + " is in no vocabulary");
     for (SamplerPart &part : handle.parts) { // all are asked before one takes note
         part.check(token);
     }
+    require(token >= 0, "token " + std::to_string(token) + " is in no vocabulary");
     for (SamplerPart &part : handle.parts) {
         part.accept(token);
     }

@@ -16,12 +16,12 @@ constexpr float vanishing = 70.0F; // e to the minus this is still a float, even
 constexpr std::size_t most_infill = 1024; // it compares all pairs
 constexpr std::size_t grammar_stack = 32U << 20U;
 constexpr std::size_t stack_per_byte = 4096; // std::regex calls itself for every character that it looks at
-constexpr std::size_t shallow_bytes = 1024;
+constexpr std::size_t shallow_bytes = 128;
 constexpr std::size_t most_bytes = 1U << 18;
 // Upstream keeps every way in which a grammar can have made the text, and compares each with all others: where
 // alternatives begin alike there may soon be millions. These allow some ten thousand, about a second.
-constexpr std::uint64_t accept_budget = 500000;
-constexpr std::uint64_t apply_budget = 4000000;
+constexpr std::uint64_t accept_budget = 200000;
+constexpr std::uint64_t apply_budget = 1000000;
 
 template <typename Keep> void keep_if(llama_token_data_array &candidates, Keep keep) {
     auto *end = std::remove_if(candidates.data, candidates.data + candidates.size,

@@ -102,7 +102,7 @@ for name in ("n_gpu_layers", "use_mmap", "vocab_only", "check_tensors", "progres
         tried += 1
         refused += attempt(_core.Model.load, sys.argv[1], **{name: value})
 for value in values:
-    tried += 1
+    tried += 2
     refused += attempt(_core.Model.load, value)
     refused += attempt(_core.log_since, value)
 print(tried, refused)
