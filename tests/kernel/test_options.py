@@ -181,7 +181,7 @@ def test_biases(bigram: Kernel) -> None:
     bigram.run("%%llama --raw -t 0 -n 2 --logit-bias c=-inf --logit-bias x=50 --out answer\nab")
     assert bigram.value("answer.text[0]") == "x"
     refused = bigram.fail("%%llama --raw --logit-bias cde=1\nab")
-    assert "logit_bias: 'cde' must be one token, and is 3 of this model's" in refused.error
+    assert "logit_bias: 'cde' is 3 tokens of this model, it must be one" in refused.error
 
 
 def test_out_is_the_whole_reply(smol: Kernel) -> None:
