@@ -62,6 +62,7 @@ class Engine:
         self._waiting: list[_Work] = []
         self._running: _Work | None = None
         self._closed = False
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="ipyllama-engine", daemon=True)
         self._thread.start()
         _alive.add(self)
@@ -123,6 +124,7 @@ class Engine:
         for each in work:
             each.job.cancel()
         if threading.current_thread() is not self._thread:
+            self._ended.wait()  # Ctrl-C in join() would make Python (3.11) take the running thread for an ended one
             self._thread.join()
 
     def abandon(self) -> None:
@@ -130,6 +132,8 @@ class Engine:
         self._lock = threading.Lock()
         self._closed, self._waiting, self._running = True, [], None
         self._thread = threading.current_thread()
+        self._ended = threading.Event()
+        self._ended.set()
 
     def _put(self, work: _Work) -> None:
         with self._lock:
@@ -153,15 +157,24 @@ class Engine:
             waiting.drop()
 
     def _serve(self) -> None:
-        while (work := self._work.get()) is not None:
-            if self._take(work):
-                try:
-                    work.run()
-                finally:
-                    native_log.forward()
-                    with self._lock:
-                        self._running = None
-            del work  # a finished reply is the caller's to keep, not ours
+        try:
+            while (work := self._work.get()) is not None:
+                if self._take(work):
+                    self._run(work)
+                del work  # a finished reply is the caller's to keep, not ours
+            self._free()
+        finally:
+            self._ended.set()
+
+    def _run(self, work: _Work) -> None:
+        try:
+            work.run()
+        finally:
+            native_log.forward()
+            with self._lock:
+                self._running = None
+
+    def _free(self) -> None:
         for function in self._at_end:
             function()
         if self._live is not None:
