@@ -123,8 +123,16 @@ def test_everything_refuses_after_close(tiny) -> None:
         "restore_on_device": (device,),
     }
     arguments: dict[object, dict[str, tuple[object, ...]]] = {
-        model: {"tokenize": ("a",), "detokenize": ([1],), "piece": (1,), "is_eog": (1,), "is_control": (1,)},
+        model: {
+            "tokenize": ("a",),
+            "detokenize": ([1],),
+            "piece": (1,),
+            "is_eog": (1,),
+            "is_control": (1,),
+            "cls_label": (0,),
+        },
         context: {
+            "embed": ([[1]],),
             "decode": (_core.Batch(),),
             "set_threads": (1, 1),
             "save_into": (bytearray(9),),
