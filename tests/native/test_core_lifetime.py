@@ -157,11 +157,11 @@ def test_everything_refuses_after_close(tiny) -> None:
             "cls_label": (0,),
         },
         context: {
+            "embed": ([[1]],),
             "decode": (_core.Batch(),),
             "set_threads": (1, 1),
             "save_into": (bytearray(9),),
             "restore": (state, {}),
-            "embed": ([[1]],),
             "set_adapters": ([],),
             "set_control_vector": (np.zeros((2, 64), np.float32), 1, 1),
         },
