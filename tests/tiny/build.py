@@ -17,15 +17,14 @@ ARCHS = ("llama", "llama-bigram", "llama-bytes", "gemma3", "mamba", "lfm2", "jam
 llama-bytes (the same with é漢🙂é..., a token for each byte); gemma3 (window of 32 tokens, every other layer);
 mamba (recurrent); lfm2 and jamba (hybrid); bert (embeddings); bert-rank (reranker)"""
 _DEEPER = ("gemma3", "lfm2", "jamba")  # both kinds of layer, twice
-_WINDOW = 32
 _CYCLES = {
     "llama-bigram": [*"abcdefghijklmnopqrstuvwxyz", SPACE],
     "llama-bytes": [f"<0x{byte:02X}>" for byte in "é漢🙂".encode()],  # no byte twice
 }
 
 
-def build(arch: str, path: Path, seed: int = 0) -> None:
-    """Write the model of `arch` (one of ARCHS) to `path`. Seeds give different weights, sizes stay."""
+def build(arch: str, path: Path, seed: int = 0, **sizes: int) -> None:
+    """Write the model of `arch` (one of ARCHS) to `path`. Seeds give different weights; `sizes` are those of Shape."""
     upstream = "llama" if arch in _CYCLES else {"bert-rank": "bert"}.get(arch, arch)
     writer = gguf.GGUFWriter(str(path), upstream)
     writer.add_type("model")
@@ -37,7 +36,7 @@ def build(arch: str, path: Path, seed: int = 0) -> None:
     elif arch in _CYCLES:
         _bigram(writer, rng, _CYCLES[arch])
     else:
-        _decoder(Layers(writer, rng, Shape(n_layer=4 if arch in _DEEPER else 2)), arch)
+        _decoder(Layers(writer, rng, Shape(**{"n_layer": 4 if arch in _DEEPER else 2, **sizes})), arch)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -142,7 +141,7 @@ def _add_architecture(layers: Layers, arch: str, kv_heads: list[int]) -> None:
     if arch == "lfm2":
         writer.add_shortconv_l_cache(3)
     if arch == "gemma3":
-        writer.add_sliding_window(_WINDOW)
+        writer.add_sliding_window(shape.n_swa)
         writer.add_sliding_window_pattern([i % 2 == 0 for i in range(shape.n_layer)])
         writer.add_key_length(shape.head)
         writer.add_value_length(shape.head)
