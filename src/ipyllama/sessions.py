@@ -79,7 +79,8 @@ def load_session(sequence: _core.Sequence, path: str | os.PathLike[str]) -> list
     """Replace what the context holds by a session file; returns the tokens listed that are not evaluated yet.
 
     The sequence has to be number 0; all others are emptied. Raises BadState, and everything is as it was, where the
-    file is damaged or does not fit this model and context. There are no logits until the next step.
+    file is damaged or does not fit this model and context; where llama.cpp itself has no room for it (windowed layers
+    without swa_full) the context is empty afterwards. There are no logits until the next step.
     """
     if sequence.id:
         raise BadArgument(f"a session file is of sequence 0, not {sequence.id}: make Sequence(context, 0)")

@@ -120,7 +120,7 @@ def test_everything_refuses_after_close(tiny) -> None:
     sequence_arguments = {
         **{"decode": ([1],), "trim": (0,), "cp": (other,), "add": (0, 1, 1), "div": (0, 1, 2)},
         **{"save_into": (bytearray(9999),), "restore": (state, [1]), "append": (state, [1]), "rewind": (state, [1])},
-        "restore_on_device": (device,),
+        **{"restore_on_device": (device,), "state_tokens": (state,)},
     }
     arguments: dict[object, dict[str, tuple[object, ...]]] = {
         model: {"tokenize": ("a",), "detokenize": ([1],), "piece": (1,), "is_eog": (1,), "is_control": (1,)},
@@ -129,6 +129,7 @@ def test_everything_refuses_after_close(tiny) -> None:
             "set_threads": (1, 1),
             "save_into": (bytearray(9),),
             "restore": (state, {}),
+            "state_tokens": (state,),
         },
         context.memory: {},
         sampler: {"sample": (other,), "accept": ([1],)},
@@ -139,7 +140,11 @@ def test_everything_refuses_after_close(tiny) -> None:
         thing.close()
     for thing, needed in arguments.items():
         # What Context.memory returns asks the context when it is used.
-        names = public(thing) - {"close", "closed", "load", "memory"} - ({"id"} if thing is closed_with else set())
+        names = (
+            public(thing)
+            - {"close", "closed", "load", "memory"}
+            - ({"id", "context"} if thing is closed_with else set())
+        )
         assert len(names) > 1
         for name in names:
             with pytest.raises(ClosedError, match="is closed"):

@@ -159,6 +159,23 @@ def test_windowed_layers_with_few_cells(upstream: Upstream, path_of, tmp_path: P
     assert same(there, live, "gemma3")
 
 
+def test_a_whole_session_with_more_cells_than_a_window_needs(path_of, tmp_path: Path) -> None:
+    """llama.cpp alone knows how many there is room for; where it fails nothing half restored is left."""
+    sequence = sequence_of(path_of("gemma3"), n_ctx=1024)
+    for _ in range(5):
+        sequence.decode(TOKENS)
+    save_session(sequence, tmp_path / "whole")
+    few = sequence_of(path_of("gemma3"), n_ctx=1024, swa_full=False)
+    few.decode(TOKENS[:5])
+    with pytest.raises(BadState, match="context is empty now"):
+        load_session(few, tmp_path / "whole")
+    assert (len(few), few.pos_max, few.context.memory.used) == (0, -1, 0)
+    save_sequence(sequence, tmp_path / "window")
+    load_sequence(few, tmp_path / "window")
+    assert few.tokens == TOKENS * 5
+    assert same(go_on(few, [5]), go_on(sequence, [5]), "gemma3")
+
+
 def damaged(good: bytes, n_tokens: int = len(TOKENS)) -> dict[str, tuple[bytes, str]]:
     """{name: (content, what the error says)}."""
     end = 12 + 4 * n_tokens
