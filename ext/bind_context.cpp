@@ -94,16 +94,29 @@ void bind_state(nb::class_<Context> &context) {
                 const ReleasedGil release;
                 return self.save_into(out.data(), out.size());
             },
-            "out"_a,
+            "out"_a.noconvert(),
             nb::sig("def save_into(self, out: typing_extensions.Buffer | numpy.typing.NDArray[numpy.uint8]) -> int"),
             "save() into a buffer that can be written to; returns the number of bytes.")
+        .def_prop_ro("state_limit", &Context::state_limit, release_gil(),
+                     "No state of this context, or of a sequence of it, has more bytes.")
+        .def(
+            "state_tokens",
+            [](Context &self, const ConstBytes &state) {
+                const nb::gil_scoped_release release;
+                return self.state_tokens({state.data(), state.size()});
+            },
+            "state"_a.noconvert(),
+            nb::sig("def state_tokens(self, state: typing_extensions.Buffer | numpy.typing.NDArray[numpy.uint8]) -> "
+                    "dict[int, int]"),
+            "Number of tokens of each sequence in a saved state, by sequence number. Raises BadState like restore(). "
+            "Recurrent state alone tells its last position only: then as if the tokens began at position 0.")
         .def(
             "restore",
             [](Context &self, const ConstBytes &state, const std::map<llama_seq_id, std::vector<llama_token>> &tokens) {
                 const ReleasedGil release;
                 self.restore({state.data(), state.size()}, tokens);
             },
-            "state"_a, "tokens"_a,
+            "state"_a.noconvert(), "tokens"_a,
             nb::sig("def restore(self, state: typing_extensions.Buffer | numpy.typing.NDArray[numpy.uint8], tokens: "
                     "collections.abc.Mapping[int, "
                     "collections.abc.Sequence[int]]) -> None"),

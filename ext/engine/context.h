@@ -127,6 +127,10 @@ class Context {
     std::size_t state_size();
     Buffer save();
     std::size_t save_into(std::uint8_t *data, std::size_t size);
+    // Most bytes of any state of this context, or of a sequence of it.
+    std::size_t state_limit();
+    // Tokens of each sequence in a state. Throws bad_state like restore().
+    std::map<llama_seq_id, std::size_t> state_tokens(Bytes state);
     // Replaces everything. `tokens` by sequence number. Checked first: bad_state, and all is as it was; if llama.cpp
     // fails all the same the context is empty.
     void restore(Bytes state, const std::map<llama_seq_id, std::vector<llama_token>> &tokens);

@@ -1,6 +1,8 @@
 // State of a sequence: out of the context, and back in.
 #include <algorithm>
 
+#include "ggml-backend.h"
+
 #include "sequence.h"
 
 namespace ipyllama {
@@ -13,6 +15,15 @@ void check_room(const ContextHandle &handle, llama_seq_id id, std::size_t n_cell
         throw Error(ErrorKind::bad_state, "this state needs " + std::to_string(n_cells) + " cells and " +
                                               std::to_string(free) + " are free: ask for a larger n_ctx");
     }
+}
+
+// What every device's tensors are aligned to.
+std::size_t alignment_of_devices() {
+    std::size_t most = 1;
+    for (std::size_t i = 0; i < ggml_backend_dev_count(); ++i) {
+        most = std::max(most, ggml_backend_buft_get_alignment(ggml_backend_dev_buffer_type(ggml_backend_dev_get(i))));
+    }
+    return most;
 }
 
 llama_state_seq_flags to_flags(bool partial) {
@@ -59,6 +70,12 @@ std::size_t Sequence::save_into(std::uint8_t *data, std::size_t size, Positions 
             written = llama_state_seq_get_data_ext(handle.context, data, size, held, to_flags(partial));
         });
         return written;
+    });
+}
+
+std::size_t Sequence::state_tokens(Bytes state) const {
+    return locked([&](ContextHandle &handle, llama_seq_id) {
+        return count_tokens(handle.layout().check_sequence(state, false), -1);
     });
 }
 
@@ -119,6 +136,8 @@ std::shared_ptr<DeviceState> Sequence::save_on_device() const {
     return locked([&](ContextHandle &handle, llama_seq_id id) {
         handle.apply_shift();
         handle.kv->check_exportable(id, {});
+        const auto reason = handle.layout().no_device_copy(alignment_of_devices());
+        require(reason.empty(), "this context's state cannot be copied on the device (" + reason + "): use save");
         auto bytes = copy_out(handle, id, LLAMA_STATE_SEQ_FLAGS_ON_DEVICE);
         return std::make_shared<DeviceState>(slot, ++handle.device_states[id], std::move(bytes),
                                              Restored{handle.kv->cells(id), handle.kv->saved_from(id)});

@@ -64,6 +64,13 @@ llama_pos complete_from(const StateCells &part, const std::vector<llama_pos> &le
     return part.recurrent ? ledger.front() : ledger[ledger.size() - n];
 }
 
+// The first position that tokens from `next` on can see.
+llama_pos seen_from(const ModelHandle &model, llama_pos next) {
+    const llama_pos window = llama_model_n_swa(model.model);
+    const bool in_chunks = window > 0 && model.architecture() == "llama4"; // sees what its chunk holds
+    return window == 0 ? 0 : in_chunks ? next - next % window : next - window;
+}
+
 Restored match_sequence(ContextHandle &handle, const std::vector<StateCells> &parts, llama_seq_id id,
                         const std::vector<llama_token> &tokens) {
     check_tokens(handle, tokens);
@@ -76,8 +83,7 @@ Restored match_sequence(ContextHandle &handle, const std::vector<StateCells> &pa
     for (const StateCells &part : parts) {
         restored.complete_from = std::max(restored.complete_from, complete_from(part, ledger, id));
     }
-    const bool windowed = llama_model_n_swa(handle.model->model) > 0;
-    if (restored.complete_from > ledger.front() && !windowed) {
+    if (restored.complete_from > std::max(ledger.front(), seen_from(*handle.model, ledger.back() + 1))) {
         bad("this state does not fit: cells are missing before position " + std::to_string(restored.complete_from));
     }
     for (std::size_t i = 0; i < tokens.size(); ++i) {
@@ -200,6 +206,39 @@ llama_pos match_partial(const std::vector<StateCells> &parts, const std::vector<
         from = std::max(from, complete_from(part, ledger, -1));
     }
     return from;
+}
+
+std::size_t count_tokens(const std::vector<StateCells> &parts, llama_seq_id id) {
+    std::size_t most = 0;
+    for (const StateCells &part : parts) {
+        const auto positions = positions_of(part, id);
+        if (!part.recurrent) {
+            most = std::max(most, positions.size());
+        } else if (parts.size() == 1 && !positions.empty()) {
+            most = static_cast<std::size_t>(positions.back()) + 1;
+        }
+    }
+    return most;
+}
+
+std::size_t Context::state_limit() {
+    const auto handle = owned_.get();
+    const std::lock_guard lock(handle->mutex);
+    return handle->layout().most_bytes(handle->kv->n_total(), handle->taken.size() + 1);
+}
+
+std::map<llama_seq_id, std::size_t> Context::state_tokens(Bytes state) {
+    const auto handle = owned_.get();
+    const std::lock_guard lock(handle->mutex);
+    const auto n = handle->taken.size();
+    const auto parts = handle->layout().check_context(state, handle->model->architecture(), n);
+    std::map<llama_seq_id, std::size_t> counts;
+    for (llama_seq_id id = 0; static_cast<std::size_t>(id) < n; ++id) {
+        if (const auto count = count_tokens(parts, id)) {
+            counts[id] = count;
+        }
+    }
+    return counts;
 }
 
 std::size_t Context::state_size() {

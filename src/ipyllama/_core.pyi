@@ -380,6 +380,15 @@ class Context:
         save() into a buffer that can be written to; returns the number of bytes.
         """
 
+    @property
+    def state_limit(self) -> int:
+        """No state of this context, or of a sequence of it, has more bytes."""
+
+    def state_tokens(self, state: Buffer | numpy.typing.NDArray[numpy.uint8]) -> dict[int, int]:
+        """
+        Number of tokens of each sequence in a saved state, by sequence number. Raises BadState like restore(). Recurrent state alone tells its last position only: then as if the tokens began at position 0.
+        """
+
     def restore(self, state: Buffer | numpy.typing.NDArray[numpy.uint8], tokens: Mapping[int, _Sequence[int]]) -> None:
         """
         Replace everything by a saved state; `tokens` are those of each sequence, by number. Sequences that the state holds have to exist. The bytes are checked against this model and context first: BadState, and all is as it was, where they differ.
@@ -515,6 +524,10 @@ class Sequence:
         """Number of tokens."""
 
     @property
+    def context(self) -> Context:
+        """The context it belongs to."""
+
+    @property
     def id(self) -> int:
         """Its number in the context."""
 
@@ -610,9 +623,14 @@ class Sequence:
         save() into a buffer that can be written to; returns the number of bytes.
         """
 
+    def state_tokens(self, state: Buffer | numpy.typing.NDArray[numpy.uint8]) -> int:
+        """
+        Number of tokens that a saved state is of. Raises BadState like restore(). Recurrent state alone tells its last position only: then as if the tokens began at position 0.
+        """
+
     def restore(self, state: Buffer | numpy.typing.NDArray[numpy.uint8], tokens: _Sequence[int]) -> None:
         """
-        Replace what the sequence holds by a saved state and the tokens that it is of. The bytes are checked against this model and context first: BadState, and all is as it was, where they differ. Nothing can tell whether the numbers in them are those of these tokens. There are no logits until the next step.
+        Replace what the sequence holds by a saved state and the tokens that it is of. The bytes are checked against this model and context first: BadState, and all is as it was, where they differ. Nothing can tell whether the numbers in them are those of these tokens; values that are no numbers spoil the whole context until Memory.clear(). There are no logits until the next step.
         """
 
     def append(self, state: Buffer | numpy.typing.NDArray[numpy.uint8], tokens: _Sequence[int]) -> None:
@@ -627,7 +645,7 @@ class Sequence:
 
     def save_on_device(self) -> DeviceState:
         """
-        Copy the state within the device's memory. Saving the sequence again takes the copy's place.
+        Copy the state within the device's memory. Saving the sequence again takes the copy's place. Raises BadArgument with quantised KV or without flash-attention, where llama.cpp cannot do that.
         """
 
     def restore_on_device(self, state: DeviceState) -> None:

@@ -145,7 +145,7 @@ def test_everything_refuses_after_close(tiny) -> None:
     sequence_arguments = {
         **{"decode": ([1],), "trim": (0,), "cp": (other,), "add": (0, 1, 1), "div": (0, 1, 2)},
         **{"save_into": (bytearray(9999),), "restore": (state, [1]), "append": (state, [1]), "rewind": (state, [1])},
-        "restore_on_device": (device,),
+        **{"restore_on_device": (device,), "state_tokens": (state,)},
     }
     arguments: dict[object, dict[str, tuple[object, ...]]] = {
         model: {
@@ -164,6 +164,7 @@ def test_everything_refuses_after_close(tiny) -> None:
             "restore": (state, {}),
             "set_adapters": ([],),
             "set_control_vector": (np.zeros((2, 64), np.float32), 1, 1),
+            "state_tokens": (state,),
         },
         context.memory: {},
         sampler: {"sample": (other,), "accept": ([1],), "apply": (np.zeros(356, np.float32),)},
@@ -174,7 +175,7 @@ def test_everything_refuses_after_close(tiny) -> None:
         thing.close()
     for thing, needed in arguments.items():
         # What Context.memory returns asks the context when it is used.
-        names = public(thing) - {"close", "closed", "memory"} - ({"id"} if thing is closed_with else set())
+        names = public(thing) - {"close", "closed", "memory"} - ({"id", "context"} if thing is closed_with else set())
         assert len(names) > 1
         for name in names:
             with pytest.raises(ClosedError, match="is closed"):

@@ -22,6 +22,7 @@ class Shape:
     n_head: int = 4
     n_head_kv: int = 2
     n_ctx: int = 4096
+    n_swa: int = 32
 
     @property
     def head(self) -> int:
