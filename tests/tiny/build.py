@@ -24,8 +24,11 @@ _CYCLES = {
 }
 
 
-def build(arch: str, path: Path, seed: int = 0) -> None:
-    """Write the model of `arch` (one of ARCHS) to `path`. Seeds give different weights, sizes stay."""
+def build(arch: str, path: Path, seed: int = 0, f32: bool = False) -> None:
+    """Write the model of `arch` (one of ARCHS) to `path`. Seeds give different weights, sizes stay.
+
+    `f32` writes no matrix as f16, so that arithmetic of any kind agrees with llama.cpp's to five digits.
+    """
     upstream = "llama" if arch in _CYCLES else {"bert-rank": "bert"}.get(arch, arch)
     writer = gguf.GGUFWriter(str(path), upstream)
     writer.add_type("model")
@@ -37,7 +40,7 @@ def build(arch: str, path: Path, seed: int = 0) -> None:
     elif arch in _CYCLES:
         _bigram(writer, rng, _CYCLES[arch])
     else:
-        _decoder(Layers(writer, rng, Shape(n_layer=4 if arch in _DEEPER else 2)), arch)
+        _decoder(Layers(writer, rng, Shape(n_layer=4 if arch in _DEEPER else 2), f32), arch)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

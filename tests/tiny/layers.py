@@ -37,14 +37,16 @@ def zeros(*shape: int) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """Writes tensors: matrices as f16, everything else as f32."""
+    """Writes tensors: matrices as f16 unless `f32`, everything else as f32."""
 
     writer: gguf.GGUFWriter
     rng: np.random.Generator
     shape: Shape
+    f32: bool = False
 
     def tensor(self, name: str, values: Array, f32: bool = False) -> None:
-        self.writer.add_tensor(name, values.astype(np.float16) if values.ndim == 2 and not f32 else values)
+        half = values.ndim == 2 and not (f32 or self.f32)
+        self.writer.add_tensor(name, values.astype(np.float16) if half else values)
 
     def random(self, *shape: int, std: float | None = None) -> Array:
         """Normal values; the default deviation keeps a matrix product at the size of its input."""
