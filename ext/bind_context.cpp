@@ -21,7 +21,8 @@ void bind_options(nb::module_ &m) {
         .def(nb::init<>())
         .def_rw("n_ctx", &ContextOptions::n_ctx, "Tokens of KV memory, shared by all sequences.")
         .def_rw("n_batch", &ContextOptions::n_batch, "Most tokens in one step.")
-        .def_rw("n_ubatch", &ContextOptions::n_ubatch, "Most tokens in one micro-batch; 0 is n_batch.")
+        .def_rw("n_ubatch", &ContextOptions::n_ubatch,
+                "Most tokens in one micro-batch; 0 is n_batch, and so is every number with a windowed model.")
         .def_rw("n_seq_max", &ContextOptions::n_seq_max, "Most sequences at once.")
         .def_rw("n_threads", &ContextOptions::n_threads, "CPU threads of a step.")
         .def_rw("n_threads_batch", &ContextOptions::n_threads_batch, "The same for several tokens; 0 is n_threads.")

@@ -120,7 +120,12 @@ struct Arrays {
 
 ContextHandle::ContextHandle(std::shared_ptr<ModelHandle> model_, const ContextOptions &options)
     : model(std::move(model_)), taken(options.n_seq_max, false), swa_full(options.swa_full) {
-    const auto params = to_params(options, abort);
+    auto params = to_params(options, abort);
+    if (llama_model_n_swa(model->model) > 0) {
+        // llama_kv_cache::prepare lets the cells that fall out of the window in a later micro-batch go before the
+        // first is evaluated, which still sees them. With one micro-batch in a step there is no later one.
+        params.n_ubatch = params.n_batch;
+    }
     const auto mark = log::next_number();
     {
         const ChecksThrow checks; // upstream catches what they throw
@@ -194,8 +199,13 @@ void ContextHandle::decode(const std::vector<Piece> &pieces) {
     if (status == 2) {
         throw Error(ErrorKind::aborted, "the step was aborted");
     }
-    throw Error(ErrorKind::decode, status == 1 ? "no room in KV memory for this batch: ask for a larger n_ctx"
-                                               : "llama.cpp could not evaluate the batch: " + log::errors_since(mark));
+    if (status == 1) {
+        const bool small_window = llama_model_n_swa(model->model) > 0 && !swa_full;
+        throw Error(ErrorKind::decode,
+                    std::string("no room in KV memory for this batch: ask for a larger n_ctx") +
+                        (small_window ? ", close forks (their windows stay), or use swa_full=True" : ""));
+    }
+    throw Error(ErrorKind::decode, "llama.cpp could not evaluate the batch: " + log::errors_since(mark));
 }
 
 void ContextHandle::evaluate_in_scratch() {

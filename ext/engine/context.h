@@ -23,7 +23,7 @@ namespace ipyllama {
 struct ContextOptions {
     std::uint32_t n_ctx = 4096;
     std::uint32_t n_batch = 512; // tokens in one step
-    std::uint32_t n_ubatch = 0;  // tokens in one micro-batch; 0: as many as in a step
+    std::uint32_t n_ubatch = 0;  // tokens in one micro-batch; 0, and always with a sliding window: as many as in a step
     std::uint32_t n_seq_max = 1;
     int n_threads = 1;
     int n_threads_batch = 0;  // for steps of several tokens; 0: n_threads

@@ -14,6 +14,12 @@ bool by_position(const Cell &a, const Cell &b) {
     return a.pos < b.pos;
 }
 
+std::vector<llama_pos> positions_of(const std::vector<Cell> &cells) {
+    std::vector<llama_pos> positions(cells.size());
+    std::transform(cells.begin(), cells.end(), positions.begin(), [](const Cell &cell) { return cell.pos; });
+    return positions;
+}
+
 [[noreturn]] void cannot_trim(const std::string &why) {
     throw Error(ErrorKind::cannot_trim, why);
 }
@@ -84,6 +90,12 @@ bool Kv::resident(llama_seq_id id) const {
     return window_ == 0 || recurrent_ || cells(id).empty() || complete_from(id) <= cells(id).front().pos;
 }
 
+llama_pos Kv::seen_from(const std::vector<llama_pos> &positions) const {
+    const bool windowed = window_ > 0 && !recurrent_;
+    const llama_pos unseen = windowed ? positions.back() + 1 - window_ : -1;
+    return *std::upper_bound(positions.begin(), positions.end(), unseen);
+}
+
 bool Kv::agrees(llama_seq_id id) const {
     const auto &cells = this->cells(id);
     const llama_pos low = pos_min(id);
@@ -97,7 +109,8 @@ bool Kv::agrees(llama_seq_id id) const {
     if (recurrent_) {
         return low == high;
     }
-    return window_ == 0 ? low == cells.front().pos : cells.front().pos <= low && low <= high;
+    return window_ == 0 ? low == cells.front().pos
+                        : cells.front().pos <= low && complete_from(id) <= seen_from(positions_of(cells));
 }
 
 bool Kv::whole(llama_seq_id id, Positions range) const {
@@ -107,8 +120,8 @@ bool Kv::whole(llama_seq_id id, Positions range) const {
 
 void Kv::remove(llama_seq_id id, Positions range) {
     auto &cells = at(id);
-    const auto in_range = [&](const Cell &cell) { return range.holds(cell.pos); };
-    if (std::none_of(cells.begin(), cells.end(), in_range)) {
+    const auto goes = [&](const Cell &cell) { return range.holds(cell.pos); };
+    if (std::none_of(cells.begin(), cells.end(), goes)) {
         return;
     }
     if (whole(id, range)) {
@@ -120,8 +133,8 @@ void Kv::remove(llama_seq_id id, Positions range) {
     }
     if (!resident(id)) {
         const bool tail = cells.back().pos < range.end;
-        const llama_pos seen_from = std::max(cells.front().pos, range.begin - window_);
-        if (!tail || complete_from(id) > seen_from) {
+        const auto kept = positions_of(in_range(id, {0, range.begin}));
+        if (!tail || complete_from(id) > seen_from(kept)) {
             cannot_trim("the sliding window of " + std::to_string(window_) +
                         " tokens has let go of cells that would be needed: go back to a copy");
         }
@@ -130,7 +143,7 @@ void Kv::remove(llama_seq_id id, Positions range) {
     if (!removed) {
         cannot_trim("this architecture cannot remove a part of a sequence");
     }
-    cells.erase(std::remove_if(cells.begin(), cells.end(), in_range), cells.end());
+    cells.erase(std::remove_if(cells.begin(), cells.end(), goes), cells.end());
     if (!agrees(id)) {
         clear(id);
         cannot_trim("llama.cpp removed more than it was asked to; the sequence was cleared");
@@ -156,11 +169,15 @@ void Kv::share(llama_seq_id source, llama_seq_id id, Positions range) {
         require(found == to.end() || found->pos != cell.pos,
                 "position " + std::to_string(cell.pos) + " is taken in the target sequence: remove it first");
     }
+    auto &hole_end = hole_end_[static_cast<std::size_t>(id)];
+    if (entire) {
+        hole_end = hole_end_[static_cast<std::size_t>(source)];
+    } else if (!resident(id)) { // once there are cells before it, pos_min no longer tells of the hole
+        hole_end = complete_from(id);
+    }
     llama_memory_seq_cp(memory(), source, id, range.begin, range.end == INT32_MAX ? -1 : range.end);
     to.insert(to.end(), shared.begin(), shared.end());
     std::stable_sort(to.begin(), to.end(), by_position);
-    auto &hole_end = hole_end_[static_cast<std::size_t>(id)];
-    hole_end = std::max(hole_end, entire ? hole_end_[static_cast<std::size_t>(source)] : 0);
     if (!agrees(id)) {
         clear(id);
         throw Error(ErrorKind::bad_state, "llama.cpp did not copy what it was asked to; the target was cleared");
@@ -320,15 +337,13 @@ void Kv::join(llama_seq_id source, llama_seq_id id) {
 void Kv::check_exportable(llama_seq_id id, Positions range) const {
     const auto &cells = this->cells(id);
     require(!cells.empty(), "the sequence is empty: there is no state to copy");
+    const auto copied = positions_of(in_range(id, range));
+    require(!copied.empty(), "the sequence has no tokens at these positions: there is no state to copy");
     const bool to_end = cells.back().pos < range.end;
     if (recurrent_ && !to_end) {
         cannot_trim("recurrent state exists at the end of the sequence only: copy when the sequence ends there");
     }
-    if (resident(id)) {
-        return;
-    }
-    const llama_pos end = std::min(range.end, cells.back().pos + 1);
-    if (complete_from(id) > std::max({range.begin, cells.front().pos, end - window_})) {
+    if (!resident(id) && complete_from(id) > seen_from(copied)) {
         cannot_trim("the sliding window has let go of cells in that range: copy it when it has just been evaluated");
     }
 }

@@ -46,6 +46,8 @@ class Kv {
     llama_pos saved_from(llama_seq_id id) const;
     // True unless a sliding window has let cells go.
     bool resident(llama_seq_id id) const;
+    // The first of these positions, ordered, that a token after them can see in every layer.
+    llama_pos seen_from(const std::vector<llama_pos> &positions) const;
 
     // Throws cannot_trim.
     void remove(llama_seq_id id, Positions range);
@@ -71,7 +73,7 @@ class Kv {
     void check_exportable(llama_seq_id id, Positions range) const;
     // Cells that would be free if sequence `id` was empty.
     std::size_t n_free_without(llama_seq_id id) const;
-    // True if llama.cpp's positions are those of the ledger.
+    // True if llama.cpp's positions are those of the ledger, and everything is there that the next token can see.
     bool agrees(llama_seq_id id) const;
 
     // Moved keys are turned at the start of the next step; until then they cannot be copied out.

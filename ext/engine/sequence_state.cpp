@@ -101,7 +101,7 @@ void Sequence::rewind(Bytes partial, const std::vector<llama_token> &tokens) {
                 "the sequence does not begin with these tokens: restore a whole state");
         handle.apply_shift();
         std::vector<Cell> kept(cells.begin(), cells.begin() + static_cast<std::ptrdiff_t>(tokens.size()));
-        const auto from = match_partial(layout.check_sequence(partial, true), kept);
+        const auto from = match_partial(handle, layout.check_sequence(partial, true), kept);
         handle.outputs.erase(id); // it carries none
         const auto read = llama_state_seq_set_data_ext(handle.context, partial.data, partial.size, id,
                                                        LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);

@@ -64,6 +64,13 @@ llama_pos complete_from(const StateCells &part, const std::vector<llama_pos> &le
     return part.recurrent ? ledger.front() : ledger[ledger.size() - n];
 }
 
+// Throws bad_state if a token after these would not find what it can see.
+void check_complete(const ContextHandle &handle, const std::vector<llama_pos> &ledger, llama_pos from) {
+    if (from > handle.kv->seen_from(ledger)) {
+        bad("this state does not fit: cells are missing before position " + std::to_string(from));
+    }
+}
+
 Restored match_sequence(ContextHandle &handle, const std::vector<StateCells> &parts, llama_seq_id id,
                         const std::vector<llama_token> &tokens) {
     check_tokens(handle, tokens);
@@ -76,10 +83,7 @@ Restored match_sequence(ContextHandle &handle, const std::vector<StateCells> &pa
     for (const StateCells &part : parts) {
         restored.complete_from = std::max(restored.complete_from, complete_from(part, ledger, id));
     }
-    const bool windowed = llama_model_n_swa(handle.model->model) > 0;
-    if (restored.complete_from > ledger.front() && !windowed) {
-        bad("this state does not fit: cells are missing before position " + std::to_string(restored.complete_from));
-    }
+    check_complete(handle, ledger, restored.complete_from);
     for (std::size_t i = 0; i < tokens.size(); ++i) {
         restored.cells.push_back({tokens[i], ledger[i], handle.kv->next_cell()});
     }
@@ -192,13 +196,15 @@ Restored match(ContextHandle &handle, const std::vector<StateCells> &parts, cons
     return match_sequence(handle, parts, -1, tokens);
 }
 
-llama_pos match_partial(const std::vector<StateCells> &parts, const std::vector<Cell> &cells) {
+llama_pos match_partial(const ContextHandle &handle, const std::vector<StateCells> &parts,
+                        const std::vector<Cell> &cells) {
     std::vector<llama_pos> ledger;
     std::transform(cells.begin(), cells.end(), std::back_inserter(ledger), [](const Cell &cell) { return cell.pos; });
     llama_pos from = 0;
     for (const StateCells &part : parts) {
         from = std::max(from, complete_from(part, ledger, -1));
     }
+    check_complete(handle, ledger, from);
     return from;
 }
 
