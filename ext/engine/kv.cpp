@@ -247,12 +247,18 @@ void Kv::add(llama_seq_id id, Positions range, llama_pos delta) {
 void Kv::divide(llama_seq_id id, Positions range, int divisor) {
     memory();
     require(divisor >= 1, "the divisor must be at least 1");
-    const auto in_range = [&](const Cell &cell) { return range.holds(cell.pos); };
-    if (divisor == 1 || std::none_of(cells(id).begin(), cells(id).end(), in_range)) {
+    const auto moved = positions_of(in_range(id, range));
+    if (divisor == 1 || moved.empty()) {
         return;
     }
     check_shift(id, range);
-    llama_memory_seq_div(memory(), id, range.begin, range.end == INT32_MAX ? -1 : range.end, divisor);
+    // llama_memory_seq_div turns the keys the wrong way (llama_kv_cells::pos_div adds old - new to the shift), so each
+    // position is moved by itself. In rising order: none moves to one that is still to come.
+    for (std::size_t i = 0; i < moved.size(); ++i) {
+        if (i == 0 || moved[i] != moved[i - 1]) {
+            llama_memory_seq_add(memory(), id, moved[i], moved[i] + 1, moved[i] / divisor - moved[i]);
+        }
+    }
     move_positions(id, range, "divide", [](llama_pos pos, int by) { return pos / by; }, divisor);
 }
 
