@@ -125,7 +125,8 @@ void init_context(nb::module_ &m) {
         .def("clear_abort", &Context::clear_abort, "Allow steps again.")
         .def("decode", &Context::decode, "batch"_a, release_gil(),
              "One step for all sequences of the batch. Raises Aborted if the abort flag is set; the ledgers then hold "
-             "what is in memory, which on recurrent and hybrid models may be nothing.")
+             "what is in memory. On recurrent and hybrid models that may be nothing, and after a step of several "
+             "sequences it is nothing in any sequence of the context.")
         .def("set_threads", &Context::set_threads, "n_threads"_a, "n_threads_batch"_a, release_gil(),
              "CPU threads of steps of one token, and of several. Results may differ in the last bits.")
         .def_prop_ro(

@@ -177,6 +177,7 @@ void ContextHandle::decode(const std::vector<Piece> &pieces) {
     if (abort) {
         throw Error(ErrorKind::aborted, "the abort flag is set");
     }
+    apply_shift();
     const auto mark = log::next_number();
     const int status = run(pieces);
     if (status == 0) {
@@ -193,6 +194,12 @@ void ContextHandle::decode(const std::vector<Piece> &pieces) {
         }
         return;
     }
+    const bool started = status != 1 && status != -1;
+    if (started && kv->recurrent() && pieces.size() > 1) {
+        // The step puts the states of its sequences side by side, and those of others out of the way: any may be on
+        // its way to another cell.
+        kv->clear_all(false);
+    }
     for (const Piece &piece : pieces) {
         kv->reconcile(piece.id, piece.tokens, piece.positions);
     }
@@ -208,23 +215,22 @@ void ContextHandle::decode(const std::vector<Piece> &pieces) {
     throw Error(ErrorKind::decode, "llama.cpp could not evaluate the batch: " + log::errors_since(mark));
 }
 
-void ContextHandle::evaluate_in_scratch() {
-    const auto *vocab = model->vocab();
-    const llama_token token = std::max(llama_vocab_bos(vocab), 0);
-    decode({{scratch(), {token}, {0}, Outputs::none}});
+std::vector<Piece> ContextHandle::one_token() const {
+    return {{scratch(), {std::max(llama_vocab_bos(model->vocab()), 0)}, {0}, Outputs::none}};
 }
 
 void ContextHandle::apply_shift() {
     if (!kv->shift_pending) {
         return;
     }
-    try {
-        evaluate_in_scratch();
-        kv->clear(scratch());
-    } catch (const Error &error) { // no cell free: the shift came first
-        if (kv->shift_pending || error.kind() != ErrorKind::decode) {
-            throw;
-        }
+    // llama.cpp turns the keys at the start of a step, room for the token or not. An abort while it does would leave
+    // some layers turned and others not, so it has to wait.
+    llama_set_abort_callback(context, nullptr, nullptr);
+    run(one_token());
+    llama_set_abort_callback(context, on_abort_check, &abort);
+    kv->clear(scratch());
+    if (kv->shift_pending) {
+        throw Error(ErrorKind::decode, "llama.cpp could not move the positions");
     }
 }
 
@@ -237,7 +243,7 @@ const StateLayout &ContextHandle::layout() {
             ++id;
         }
         if (id == scratch()) {
-            evaluate_in_scratch();
+            decode(one_token());
         } else { // the last cell will do, and costs no step
             const auto last = kv->cells(id).back().pos;
             kv->lend(id, scratch(), {last, last + 1});

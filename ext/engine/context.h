@@ -62,7 +62,8 @@ struct ContextHandle {
     ContextHandle &operator=(const ContextHandle &) = delete;
 
     // One step. Throws aborted if the abort flag was set, decode where llama.cpp fails; the ledgers then hold what
-    // did get evaluated: nothing at all where recurrent state was spoilt on the way.
+    // did get evaluated: nothing at all where recurrent state was spoilt on the way, in a step of several sequences
+    // that of all others too.
     void decode(const std::vector<Piece> &pieces);
     // Lets llama.cpp turn keys whose positions were moved. Throws the logits away.
     void apply_shift();
@@ -86,7 +87,7 @@ struct ContextHandle {
   private:
     int run(const std::vector<Piece> &pieces);
     void check(const std::vector<Piece> &pieces) const;
-    void evaluate_in_scratch();
+    std::vector<Piece> one_token() const; // in the scratch sequence
 
     std::optional<StateLayout> layout_;
 };
