@@ -80,7 +80,11 @@ struct ContextHandle {
     std::vector<bool> taken; // by sequence number
     // Where in the last step's batch each sequence's logits are.
     std::map<llama_seq_id, std::vector<std::int32_t>> outputs;
-    std::map<llama_seq_id, std::uint64_t> device_states; // the number of the last one
+    struct OnDevice {
+        std::uint64_t number = 0;
+        std::size_t size = 0; // of the whole state
+    };
+    std::map<llama_seq_id, OnDevice> device_states; // the last one
     std::optional<Capability> capability;
     bool swa_full;
 

@@ -340,6 +340,26 @@ void Kv::join(llama_seq_id source, llama_seq_id id) {
     }
 }
 
+void Kv::without_last(llama_seq_id id, llama_seq_id spare, const std::function<void()> &use) {
+    const auto replace = [&](llama_seq_id from, llama_seq_id to, llama_pos end) {
+        llama_memory_seq_rm(memory(), to, -1, -1);
+        llama_memory_seq_cp(memory(), from, to, -1, end);
+    };
+    const auto put_back = [&] {
+        replace(spare, id, -1);
+        llama_memory_seq_rm(memory(), spare, -1, -1);
+    };
+    replace(id, spare, -1);
+    replace(spare, id, cells(id).back().pos);
+    try {
+        use();
+    } catch (...) {
+        put_back();
+        throw;
+    }
+    put_back();
+}
+
 void Kv::check_exportable(llama_seq_id id, Positions range) const {
     const auto &cells = this->cells(id);
     require(!cells.empty(), "the sequence is empty: there is no state to copy");

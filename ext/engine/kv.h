@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -68,6 +69,8 @@ class Kv {
     // For copies of ranges: `range` of `source` in the empty sequence `id`, and all of `source` after what `id` holds.
     void lend(llama_seq_id source, llama_seq_id id, Positions range);
     void join(llama_seq_id source, llama_seq_id id);
+    // Runs `use` while llama.cpp has all of sequence `id` but the cells at its last position; `spare` is empty.
+    void without_last(llama_seq_id id, llama_seq_id spare, const std::function<void()> &use);
     std::uint64_t next_cell() { return next_cell_++; }
     // Throws cannot_trim unless the memory still has every cell of `range` that the tokens after it can see.
     void check_exportable(llama_seq_id id, Positions range) const;
