@@ -50,17 +50,17 @@ std::size_t Kv::n_used() const {
     return n_total() - n_free_without(-1);
 }
 
+std::vector<Cell> Kv::held(llama_seq_id id) const {
+    const auto &all = cells(id);
+    return {attention_ || all.empty() ? all.begin() : all.end() - 1, all.end()};
+}
+
 std::size_t Kv::n_free_without(llama_seq_id id) const {
     std::unordered_set<std::uint64_t> used;
-    for (std::size_t i = 0; i < sequences_.size(); ++i) {
-        const auto &cells = sequences_[i];
-        if (static_cast<llama_seq_id>(i) == id || cells.empty()) {
-            continue;
-        }
-        if (attention_) {
-            std::for_each(cells.begin(), cells.end(), [&](const Cell &cell) { used.insert(cell.id); });
-        } else { // one cell of state, shared as long as nothing was read after a fork
-            used.insert(cells.back().id);
+    for (llama_seq_id other = 0; static_cast<std::size_t>(other) < sequences_.size(); ++other) {
+        if (other != id) {
+            const auto theirs = held(other);
+            std::for_each(theirs.begin(), theirs.end(), [&](const Cell &cell) { used.insert(cell.id); });
         }
     }
     return n_total() - used.size();
@@ -195,13 +195,13 @@ void Kv::check_shift(llama_seq_id id, Positions range) const {
         cannot_shift("the sliding window has let go of cells of this sequence");
     }
     std::unordered_set<std::uint64_t> moved;
-    for (const Cell &cell : cells(id)) {
+    for (const Cell &cell : held(id)) {
         if (range.holds(cell.pos)) {
             moved.insert(cell.id);
         }
     }
     for (std::size_t other = 0; other < sequences_.size(); ++other) {
-        const auto &theirs = sequences_[other];
+        const auto theirs = held(static_cast<llama_seq_id>(other));
         if (other != static_cast<std::size_t>(id) &&
             std::any_of(theirs.begin(), theirs.end(), [&](const Cell &cell) { return moved.count(cell.id) > 0; })) {
             cannot_shift("sequence " + std::to_string(other) + " shares these cells and would be moved as well");

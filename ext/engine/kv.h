@@ -85,6 +85,8 @@ class Kv {
   private:
     std::vector<Cell> &at(llama_seq_id id) { return sequences_[static_cast<std::size_t>(id)]; }
     std::vector<Cell> in_range(llama_seq_id id, Positions range) const;
+    // The cells that are in memory: recurrent state alone is one, shared as long as nothing was read after a fork.
+    std::vector<Cell> held(llama_seq_id id) const;
     bool whole(llama_seq_id id, Positions range) const;
     void check_shift(llama_seq_id id, Positions range) const;
     void move_positions(llama_seq_id id, Positions range, const char *what, llama_pos (*move)(llama_pos, int), int by);

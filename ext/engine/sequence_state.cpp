@@ -115,6 +115,8 @@ void Sequence::rewind(Bytes partial, const std::vector<llama_token> &tokens) {
                     std::equal(tokens.begin(), tokens.end(), cells.begin(),
                                [](llama_token token, const Cell &cell) { return token == cell.token; }),
                 "the sequence does not begin with these tokens: restore a whole state");
+        require(tokens.size() == cells.size() || cells[tokens.size() - 1].pos < cells[tokens.size()].pos,
+                "the last of these tokens has the same position as the next");
         handle.apply_shift();
         std::vector<Cell> kept(cells.begin(), cells.begin() + static_cast<std::ptrdiff_t>(tokens.size()));
         const auto from = match_partial(handle, layout.check_sequence(partial, true), kept);

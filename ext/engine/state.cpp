@@ -31,7 +31,8 @@ std::vector<llama_pos> positions_of(const StateCells &part, llama_seq_id id) {
     return positions;
 }
 
-// The positions of the ledger: those of the fullest part, or counted back from the one position of recurrent state.
+// The positions of the ledger: those of the fullest part, or counted back from the one position of recurrent state,
+// which is all that it knows.
 std::vector<llama_pos> ledger_positions(const std::vector<StateCells> &parts, llama_seq_id id, std::size_t n_tokens) {
     std::vector<llama_pos> best;
     for (const StateCells &part : parts) {
@@ -41,9 +42,7 @@ std::vector<llama_pos> ledger_positions(const std::vector<StateCells> &parts, ll
         } else if (part.recurrent && best.empty() && !positions.empty() && parts.size() == 1) {
             const auto last = static_cast<std::int64_t>(positions.back());
             for (std::int64_t pos = last - static_cast<std::int64_t>(n_tokens) + 1; pos <= last; ++pos) {
-                if (pos >= 0) {
-                    best.push_back(static_cast<llama_pos>(pos));
-                }
+                best.push_back(static_cast<llama_pos>(std::max<std::int64_t>(pos, 0)));
             }
         }
     }
@@ -92,16 +91,19 @@ Restored match_sequence(ContextHandle &handle, const std::vector<StateCells> &pa
 
 // Cells that belong to several sequences get one id.
 void share_cells(const StateCells &part, std::map<llama_seq_id, Restored> &restored, Kv &kv) {
+    const auto first_shared = kv.next_cell();
     for (const auto &entry : part.entries) {
         if (entry.ids.size() < 2) {
             continue;
         }
         const auto shared = kv.next_cell();
-        for (const llama_seq_id id : entry.ids) {
+        for (const llama_seq_id id : entry.ids) { // match_sequence saw to it that there is one, and not shared yet
             auto &cells = restored.at(id).cells;
-            const auto found = std::lower_bound(cells.begin(), cells.end(), entry.pos,
-                                                [](const Cell &cell, llama_pos pos) { return cell.pos < pos; });
-            found->id = shared; // match_sequence saw to it that there is one
+            auto found = std::upper_bound(cells.begin(), cells.end(), entry.pos,
+                                          [](llama_pos pos, const Cell &cell) { return pos < cell.pos; });
+            while ((--found)->id > first_shared) {
+            }
+            found->id = shared;
         }
     }
 }
