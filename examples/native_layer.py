@@ -2,7 +2,8 @@
 
     python examples/native_layer.py MODEL.gguf RANKER.gguf [LORA.gguf PROJECTOR.gguf]
 
-takes a model that generates and one that ranks (a BERT with a classifier), an adapter and an image projector. docs/native.md tells the rules behind it.
+takes a model that generates and one that ranks (a BERT with a classifier), an adapter and an image projector.
+docs/native.md tells the rules behind it.
 """
 
 from __future__ import annotations
@@ -196,7 +197,7 @@ def generate(model: _core.Model, sequence: _core.Sequence, n: int) -> bytes:
     parts = [_core.Sampler.top_k(40), _core.Sampler.temp(0.8), _core.Sampler.dist(42)]
     text = b""
     with _core.Sampler.chain(parts) as sampler:
-        assert (sampler.names, sampler.seed) == (["top-k", "temp", "dist"], 42)
+        assert (sampler.names, sampler.seed) == (["top_k", "temp", "dist"], 42)
         kept: _core.Candidates = sampler.apply(sequence.logits())
         assert ids[0] in kept.tokens
         assert kept.logits.shape == kept.probabilities.shape

@@ -21,7 +21,8 @@ void bind_options(nb::module_ &m) {
         .def(nb::init<>())
         .def_rw("n_ctx", &ContextOptions::n_ctx, "Tokens of KV memory, shared by all sequences.")
         .def_rw("n_batch", &ContextOptions::n_batch, "Most tokens in one step.")
-        .def_rw("n_ubatch", &ContextOptions::n_ubatch, "Most tokens in one micro-batch; 0 is n_batch.")
+        .def_rw("n_ubatch", &ContextOptions::n_ubatch,
+                "Most tokens in one micro-batch; 0 is n_batch, and so is every number with a windowed model.")
         .def_rw("n_seq_max", &ContextOptions::n_seq_max, "Most sequences at once.")
         .def_rw("n_threads", &ContextOptions::n_threads, "CPU threads of a step.")
         .def_rw("n_threads_batch", &ContextOptions::n_threads_batch, "The same for several tokens; 0 is n_threads.")
@@ -137,7 +138,8 @@ void init_context(nb::module_ &m) {
         .def("clear_abort", &Context::clear_abort, "Allow steps again.")
         .def("decode", &Context::decode, "batch"_a, release_gil(),
              "One step for all sequences of the batch. Raises Aborted if the abort flag is set; the ledgers then hold "
-             "what is in memory, which on recurrent and hybrid models may be nothing.")
+             "what is in memory. On recurrent and hybrid models that may be nothing, and after a step of several "
+             "sequences it is nothing in any sequence of the context.")
         .def("set_threads", &Context::set_threads, "n_threads"_a, "n_threads_batch"_a, release_gil(),
              "CPU threads of steps of one token, and of several. Results may differ in the last bits.")
         .def_prop_ro(

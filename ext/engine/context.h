@@ -23,7 +23,7 @@ namespace ipyllama {
 struct ContextOptions {
     std::uint32_t n_ctx = 4096;
     std::uint32_t n_batch = 512; // tokens in one step
-    std::uint32_t n_ubatch = 0;  // tokens in one micro-batch; 0: as many as in a step
+    std::uint32_t n_ubatch = 0;  // tokens in one micro-batch; 0, and always with a sliding window: as many as in a step
     std::uint32_t n_seq_max = 1;
     int n_threads = 1;
     int n_threads_batch = 0;  // for steps of several tokens; 0: n_threads
@@ -64,7 +64,8 @@ struct ContextHandle {
     ContextHandle &operator=(const ContextHandle &) = delete;
 
     // One step. Throws aborted if the abort flag was set, decode where llama.cpp fails; the ledgers then hold what
-    // did get evaluated: nothing at all where recurrent state was spoilt on the way.
+    // did get evaluated: nothing at all where recurrent state was spoilt on the way, in a step of several sequences
+    // that of all others too.
     void decode(const std::vector<Piece> &pieces);
     // The same for a model that keeps no memory. Has to fit into one micro-batch.
     void encode(const std::vector<Piece> &pieces);
@@ -83,7 +84,11 @@ struct ContextHandle {
     std::vector<bool> taken; // by sequence number
     // Where in the last step's batch each sequence's logits are.
     std::map<llama_seq_id, std::vector<std::int32_t>> outputs;
-    std::map<llama_seq_id, std::uint64_t> device_states; // the number of the last one
+    struct OnDevice {
+        std::uint64_t number = 0;
+        std::size_t size = 0; // of the whole state
+    };
+    std::map<llama_seq_id, OnDevice> device_states; // the last one
     std::optional<Capability> capability;
     bool swa_full;
     // The LoRA adapters in use and their scales, in the order of set_adapters(): alive as long as `context`.
@@ -93,7 +98,7 @@ struct ContextHandle {
   private:
     int run(const std::vector<Piece> &pieces);
     void check(const std::vector<Piece> &pieces) const; // throws aborted, too
-    void evaluate_in_scratch();
+    std::vector<Piece> one_token() const;               // in the scratch sequence
 
     std::optional<StateLayout> layout_;
     llama_pos n_positions_; // that the model has

@@ -214,7 +214,9 @@ class ContextOptions:
 
     @property
     def n_ubatch(self) -> int:
-        """Most tokens in one micro-batch; 0 is n_batch."""
+        """
+        Most tokens in one micro-batch; 0 is n_batch, and so is every number with a windowed model.
+        """
 
     @n_ubatch.setter
     def n_ubatch(self, arg: int, /) -> None: ...
@@ -331,7 +333,7 @@ class Context:
 
     def decode(self, batch: Batch) -> None:
         """
-        One step for all sequences of the batch. Raises Aborted if the abort flag is set; the ledgers then hold what is in memory, which on recurrent and hybrid models may be nothing.
+        One step for all sequences of the batch. Raises Aborted if the abort flag is set; the ledgers then hold what is in memory. On recurrent and hybrid models that may be nothing, and after a step of several sequences it is nothing in any sequence of the context.
         """
 
     def set_threads(self, n_threads: int, n_threads_batch: int) -> None:

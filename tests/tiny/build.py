@@ -34,14 +34,17 @@ def build(
     arch: str,
     path: Path,
     seed: int = 0,
+    *,
+    f32: bool = False,
     added: Mapping[str, Array] | None = None,
     more: Callable[[gguf.GGUFWriter], None] | None = None,
     **sizes: int,
 ) -> None:
     """Write the model of `arch` (one of ARCHS) to `path`. Seeds give different weights; `sizes` are those of Shape.
 
-    `added` is added to the weights that it names (decoders other than llama-bigram and -bytes), which then are f32.
-    The bias of ffn_down, which these models have not, counts as zero. `more` adds metadata.
+    `f32` writes no matrix as f16, so that arithmetic of any kind agrees with llama.cpp's to five digits. `added` is
+    added to the weights that it names (decoders other than llama-bigram and -bytes), which then are f32. The bias of
+    ffn_down, which these models have not, counts as zero. `more` adds metadata.
     """
     upstream = "llama" if arch in _CYCLES else {"bert-rank": "bert"}.get(arch, arch)
     writer = gguf.GGUFWriter(str(path), upstream)
@@ -57,7 +60,7 @@ def build(
         _bigram(writer, rng, _CYCLES[arch])
     else:
         shape = Shape(**{"n_layer": 4 if arch in _DEEPER else 2, **sizes})
-        _decoder(Layers(writer, rng, shape, added or {}), arch)
+        _decoder(Layers(writer, rng, shape, f32, added or {}), arch)
     if more is not None:
         more(writer)
     writer.write_header_to_file()
