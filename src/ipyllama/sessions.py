@@ -37,6 +37,9 @@ _MAGIC: Final[dict[Kind, int]] = {"session": 0x6767736E, "sequence": 0x67677371}
 _VERSION: Final[dict[Kind, int]] = {"session": 10, "sequence": 3}
 # What a sequence's state begins with in memory and not in a file; the number of the sequence does not matter.
 _IN_MEMORY: Final = struct.pack("<Ii", 0xAF143CD8, 0)
+# llama-server's list of tokens: these two, the number of tokens, the tokens, the number of images and sounds, and they.
+_PACKED: Final = (-1, 1)
+_N_PACKED: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +49,11 @@ class StateFile:
     kind: Kind
     version: int
     n_tokens: int
-    """tokens listed, those included that are not evaluated yet"""
+    """those included that are not evaluated yet"""
+    n_listed: int
+    """numbers in the list of tokens: four more than tokens in a file of llama-server"""
     n_bytes: int
-    """size of the state that follows them"""
+    """size of the state that follows"""
 
 
 def read_header(path: str | os.PathLike[str]) -> StateFile:
@@ -142,7 +147,7 @@ def _opened(path: Path) -> Iterator[tuple[io.BufferedReader, StateFile]]:
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         head = file.read(_HEADER.size)
-        magic, version, n_tokens = _HEADER.unpack(head) if len(head) == _HEADER.size else (0, 0, 0)
+        magic, version, n_listed = _HEADER.unpack(head) if len(head) == _HEADER.size else (0, 0, 0)
         kind = next((kind for kind, number in _MAGIC.items() if number == magic), None)
         if kind is None:
             raise BadState("this is not a state file of llama.cpp")
@@ -151,10 +156,15 @@ def _opened(path: Path) -> Iterator[tuple[io.BufferedReader, StateFile]]:
                 f"it is a {kind} file of version {version}, and this llama.cpp reads {_VERSION[kind]}: compute its "
                 "prompt again"
             )
-        n_bytes = size - _HEADER.size - 4 * n_tokens
+        n_bytes = size - _HEADER.size - 4 * n_listed
         if n_bytes < 0:
-            raise BadState(f"it is truncated: it should list {n_tokens:,} tokens")
-        yield file, StateFile(kind, version, n_tokens, n_bytes)
+            raise BadState(f"it is truncated: it should list {n_listed:,} tokens")
+        n_tokens = n_listed
+        if n_listed >= _N_PACKED:
+            *marks, n = struct.unpack("<3i", file.read(12))
+            file.seek(_HEADER.size)
+            n_tokens = n if tuple(marks) == _PACKED else n_listed
+        yield file, StateFile(kind, version, n_tokens, n_listed, n_bytes)
 
 
 def _read(path: Path, kind: Kind, context: _core.Context, prefix: bytes) -> tuple[list[int], NDArray[np.uint8]]:
@@ -164,20 +174,32 @@ def _read(path: Path, kind: Kind, context: _core.Context, prefix: bytes) -> tupl
     with _opened(path) as (file, found):
         if found.kind != kind:
             raise BadState(f"it is a {found.kind} file: use load_{found.kind}")
-        if found.n_tokens > context.n_ctx + 1:  # one that is not evaluated
+        if found.n_listed > context.n_ctx + 1 + _N_PACKED:  # one is not evaluated
             raise BadState(
-                f"it lists {found.n_tokens:,} tokens and this context has room for {context.n_ctx:,}: ask for a larger "
+                f"it lists {found.n_listed:,} tokens and this context has room for {context.n_ctx:,}: ask for a larger "
                 "n_ctx"
             )
         if found.n_bytes > context.state_limit:
             raise BadState(f"its state of {found.n_bytes:,} bytes is larger than any of this context")
-        tokens = np.empty(found.n_tokens, "<i4")
+        tokens = np.empty(found.n_listed, "<i4")
         state = np.empty(len(prefix) + found.n_bytes, np.uint8)
         state[: len(prefix)] = np.frombuffer(prefix, np.uint8)
         for target in (tokens.view(np.uint8), state[len(prefix) :]):
             if file.readinto(target.data) != target.nbytes:
                 raise BadState("it is truncated")
-    return tokens.tolist(), state
+    return _unpacked(tokens.tolist()), state
+
+
+def _unpacked(listed: list[int]) -> list[int]:
+    """The tokens in a list that may be llama-server's."""
+    if listed[:1] != [_PACKED[0]]:
+        return listed
+    if len(listed) < _N_PACKED or listed[1] != _PACKED[1] or not 0 <= listed[2] <= len(listed) - _N_PACKED:
+        raise BadState("its list of tokens is damaged, or of a llama-server that is too new")
+    end = 3 + listed[2]
+    if listed[end:] != [0]:
+        raise BadState("it holds images or sound, which are not read: save a slot of text")
+    return listed[3:end]
 
 
 def _write(path: Path, kind: Kind, tokens: list[int], state: memoryview) -> None:

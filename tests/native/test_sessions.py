@@ -123,7 +123,8 @@ def test_what_we_wrote_goes_on_there(upstream: Upstream, path_of, tmp_path: Path
     sequence = evaluated(path_of(arch))
     SAVE[kind](sequence, file, PENDING)
     state = sequence.context.state_size() if kind == "session" else sequence.state_size() - 8
-    assert read_header(file) == StateFile(kind, {"session": 10, "sequence": 3}[kind], len(TOKENS) + 1, state)
+    n = len(TOKENS) + 1
+    assert read_header(file) == StateFile(kind, {"session": 10, "sequence": 3}[kind], n, n, state)
     assert file.stat().st_size == 12 + 4 * (len(TOKENS) + 1) + state
     there = upstream.read(kind, path_of(arch), file, PENDING)
     assert there.listed == [*TOKENS, *PENDING]
@@ -157,6 +158,31 @@ def test_windowed_layers_with_few_cells(upstream: Upstream, path_of, tmp_path: P
     SAVE[kind](evaluated(path), file, PENDING)
     there = upstream.read(kind, path, file, PENDING, swa_full=False)
     assert same(there, live, "gemma3")
+
+
+def test_lists_of_tokens_as_llama_server_packs_them(path_of, tmp_path: Path) -> None:
+    """-1, version 1, the number of tokens, the tokens, the number of images, their places, what they are of."""
+
+    def pack(*numbers: int) -> Path:
+        file = tmp_path / "slot"
+        state = sequence.save()[8:].tobytes()
+        file.write_bytes(struct.pack(f"<III{len(numbers)}i", 0x67677371, 3, len(numbers), *numbers) + state)
+        return file
+
+    sequence = evaluated(path_of("llama"))
+    n, again = len(TOKENS), sequence_of(path_of("llama"))
+    found = read_header(pack(-1, 1, n, *TOKENS, 0))
+    assert (found.n_tokens, found.n_listed, found.n_bytes) == (n, n + 4, sequence.state_size() - 8)
+    assert load_sequence(again, tmp_path / "slot") == []
+    assert again.tokens == TOKENS
+    assert load_sequence(again, pack(-1, 1, n + 1, *TOKENS, *PENDING, 0)) == PENDING
+    assert same(go_on(again, PENDING), go_on(evaluated(path_of("llama")), PENDING))
+    for numbers in ((-1,), (-1, 1, 0), (-1, 2, n, *TOKENS, 0), (-1, 1, n + 1, *TOKENS, 0), (-1, 1, -1, *TOKENS, 0)):
+        with pytest.raises(BadState, match="damaged, or of a llama-server that is too new"):
+            load_sequence(again, pack(*numbers))
+    for numbers in ((-1, 1, n, *TOKENS, 1, 3, 8, 0, 0), (-1, 1, n - 1, *TOKENS, 0)):
+        with pytest.raises(BadState, match="images or sound"):
+            load_sequence(again, pack(*numbers))
 
 
 def test_a_whole_session_with_more_cells_than_a_window_needs(path_of, tmp_path: Path) -> None:
