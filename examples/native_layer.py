@@ -144,7 +144,9 @@ def move_state(context: _core.Context, sequence: _core.Sequence) -> None:
     buffer = bytearray(sequence.state_size())
     assert sequence.save_into(buffer) == len(buffer)
     whole = context.save()
-    assert context.save_into(bytearray(context.state_size())) == whole.nbytes
+    assert context.save_into(bytearray(context.state_size())) == whole.nbytes <= context.state_limit
+    assert context.state_tokens(whole) == {sequence.id: len(tokens)}
+    assert (sequence.state_tokens(state), sequence.context) == (len(tokens), context)
     kept: _core.DeviceState = sequence.save_on_device()
     partial = sequence.save(partial=True)
     sequence.decode(tokens[-1:])
