@@ -83,3 +83,4 @@ void init_sequence(nb::module_ &m);
 void init_sampler(nb::module_ &m);
 void init_adapter(nb::module_ &m);
 void init_multimodal(nb::module_ &m);
+void init_embedding(nb::module_ &m);

@@ -29,4 +29,5 @@ NB_MODULE(_core, m) {
     init_sampler(m);
     init_adapter(m);
     init_multimodal(m);
+    init_embedding(m);
 }

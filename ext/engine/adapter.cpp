@@ -17,12 +17,6 @@ std::mutex &registry() {
     return mutex;
 }
 
-std::string model_value(const ModelHandle &model, const std::string &key) {
-    return get_string([&](char *buffer, std::size_t size) {
-        return llama_model_meta_val_str(model.model, key.c_str(), buffer, size);
-    });
-}
-
 bool ends_with(const std::string &text, const std::string &end) {
     return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
@@ -32,7 +26,7 @@ std::int64_t n_experts(const ModelHandle &model, const std::string &weight) {
     if (weight.find("exps") == std::string::npos) {
         return 1;
     }
-    const auto text = model_value(model, model_value(model, "general.architecture") + ".expert_count");
+    const auto text = meta_value(model.model, model.architecture() + ".expert_count");
     return text.empty() ? 1 : std::strtoll(text.c_str(), nullptr, 10);
 }
 
@@ -65,7 +59,7 @@ void check_file(const GgufHeader &header, const ModelHandle &model) {
     if (header.text("general.type") != "adapter" || header.text("adapter.type") != "lora") {
         header.refuse("it is a GGUF file, but no LoRA adapter");
     }
-    const auto architecture = model_value(model, "general.architecture");
+    const auto architecture = meta_value(model.model, "general.architecture");
     if (const auto made_for = header.text("general.architecture").value_or("?"); made_for != architecture) {
         header.refuse("it was made for a model of architecture " + made_for + ", this one is " + architecture);
     }

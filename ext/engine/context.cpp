@@ -60,6 +60,21 @@ void check_options(const ContextOptions &options) {
     require(options.rope_freq_scale >= 0 && options.rope_freq_scale < 1e6F, "rope_freq_scale must be 0 or more");
 }
 
+// llama.cpp sizes its buffers with a batch of n_ubatch tokens, rounded up to a multiple of n_seq_max; where it has to
+// round, taking the mean fails. More sequences than asked for cost next to nothing.
+void make_room_for_means(llama_context_params &params) {
+    params.n_ubatch = std::min(params.n_ubatch, params.n_ctx);
+    for (auto n = params.n_seq_max; n <= llama_max_parallel_sequences(); ++n) {
+        if (params.n_ubatch % n == 0) {
+            params.n_seq_max = n;
+            return;
+        }
+    }
+    require(params.n_ubatch > params.n_seq_max,
+            "n_ubatch and n_ctx must be over n_seq_max where embeddings are pooled");
+    params.n_ubatch -= params.n_ubatch % params.n_seq_max;
+}
+
 llama_context_params to_params(const ContextOptions &options, std::atomic<bool> &abort) {
     check_options(options);
     auto params = llama_context_default_params();
@@ -81,7 +96,18 @@ llama_context_params to_params(const ContextOptions &options, std::atomic<bool> 
     params.rope_freq_scale = options.rope_freq_scale;
     params.abort_callback = on_abort_check;
     params.abort_callback_data = &abort;
+    if (options.embeddings && options.pooling != "none") {
+        make_room_for_means(params);
+    }
     return params;
+}
+
+[[noreturn]] void fail(int status, std::uint64_t mark) {
+    if (status == 2) {
+        throw Error(ErrorKind::aborted, "the step was aborted");
+    }
+    throw Error(ErrorKind::decode, status == 1 ? "no room in KV memory for this batch: ask for a larger n_ctx"
+                                               : "llama.cpp could not evaluate the batch: " + log::errors_since(mark));
 }
 
 // What llama_batch points to.
@@ -119,8 +145,12 @@ struct Arrays {
 } // namespace
 
 ContextHandle::ContextHandle(std::shared_ptr<ModelHandle> model_, const ContextOptions &options)
-    : model(std::move(model_)), taken(options.n_seq_max, false), swa_full(options.swa_full) {
+    : model(std::move(model_)), taken(options.n_seq_max, false), swa_full(options.swa_full),
+      embeddings(options.embeddings), n_positions_(model->n_positions()) {
     const auto params = to_params(options, abort);
+    const auto pooling = options.pooling == "unspecified" ? model->pooling() : options.pooling;
+    require(!options.embeddings || pooling != "rank" || model->n_cls_out() > 0,
+            "pooling 'rank' needs a model with a classifier: this one has none");
     const auto mark = log::next_number();
     {
         const ChecksThrow checks; // upstream catches what they throw
@@ -135,10 +165,11 @@ ContextHandle::ContextHandle(std::shared_ptr<ModelHandle> model_, const ContextO
                                                       std::to_string(options.n_ctx) + " tokens (" + why +
                                                       "). Ask for a smaller n_ctx.");
     }
-    kv.emplace(context, model->model, taken.size() + 1);
+    kv.emplace(context, model->model, llama_n_seq_max(context));
 }
 
 void ContextHandle::check(const std::vector<Piece> &pieces) const {
+    require(!llama_model_has_encoder(model->model), "models with an encoder and a decoder are not supported");
     const auto n_batch = llama_n_batch(context);
     const auto n_ctx = llama_n_ctx(context);
     const auto n = std::accumulate(pieces.begin(), pieces.end(), std::size_t{0},
@@ -154,7 +185,12 @@ void ContextHandle::check(const std::vector<Piece> &pieces) const {
                 "the sequence goes on at position " + std::to_string(kv->next(piece.id)));
         require(cells.size() + piece.tokens.size() <= n_ctx,
                 "the context of " + std::to_string(n_ctx) + " tokens is full");
+        require(piece.positions.back() < n_positions_,
+                "this model has learned " + std::to_string(n_positions_) + " positions, and no more follow");
         std::for_each(piece.tokens.begin(), piece.tokens.end(), [&](llama_token token) { model->check_token(token); });
+    }
+    if (abort) {
+        throw Error(ErrorKind::aborted, "the abort flag is set");
     }
 }
 
@@ -169,9 +205,6 @@ int ContextHandle::run(const std::vector<Piece> &pieces) {
 void ContextHandle::decode(const std::vector<Piece> &pieces) {
     kv->memory();
     check(pieces);
-    if (abort) {
-        throw Error(ErrorKind::aborted, "the abort flag is set");
-    }
     const auto mark = log::next_number();
     const int status = run(pieces);
     if (status == 0) {
@@ -191,11 +224,15 @@ void ContextHandle::decode(const std::vector<Piece> &pieces) {
     for (const Piece &piece : pieces) {
         kv->reconcile(piece.id, piece.tokens, piece.positions);
     }
-    if (status == 2) {
-        throw Error(ErrorKind::aborted, "the step was aborted");
+    fail(status, mark);
+}
+
+void ContextHandle::encode(const std::vector<Piece> &pieces) {
+    check(pieces);
+    const auto mark = log::next_number();
+    if (const int status = run(pieces)) { // llama_decode encodes where there is no memory
+        fail(status, mark);
     }
-    throw Error(ErrorKind::decode, status == 1 ? "no room in KV memory for this batch: ask for a larger n_ctx"
-                                               : "llama.cpp could not evaluate the batch: " + log::errors_since(mark));
 }
 
 void ContextHandle::evaluate_in_scratch() {

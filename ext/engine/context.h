@@ -66,6 +66,8 @@ struct ContextHandle {
     // One step. Throws aborted if the abort flag was set, decode where llama.cpp fails; the ledgers then hold what
     // did get evaluated: nothing at all where recurrent state was spoilt on the way.
     void decode(const std::vector<Piece> &pieces);
+    // The same for a model that keeps no memory. Has to fit into one micro-batch.
+    void encode(const std::vector<Piece> &pieces);
     // Lets llama.cpp turn keys whose positions were moved. Throws the logits away.
     void apply_shift();
     // How this context's state is written down; evaluates one token if nothing is in memory yet.
@@ -86,13 +88,15 @@ struct ContextHandle {
     bool swa_full;
     // The LoRA adapters in use and their scales, in the order of set_adapters(): alive as long as `context`.
     std::vector<std::pair<std::shared_ptr<AdapterHandle>, float>> adapters;
+    bool embeddings;
 
   private:
     int run(const std::vector<Piece> &pieces);
-    void check(const std::vector<Piece> &pieces) const;
+    void check(const std::vector<Piece> &pieces) const; // throws aborted, too
     void evaluate_in_scratch();
 
     std::optional<StateLayout> layout_;
+    llama_pos n_positions_; // that the model has
 };
 
 // What `tokens` are as the next piece of a sequence of this context.

@@ -24,6 +24,14 @@ def log_since(number: int) -> list[tuple[int, int, str]]:
     llama.cpp's log lines from `number` on: (number, level, text); levels 1 debug, 2 info, 3 warning, 4 error. The buffer holds the last 512 lines.
     """
 
+def set_crash_file(path: str) -> None:
+    """
+    Where llama.cpp's message goes if it ends the process; nothing is created before. "" is nowhere.
+    """
+
+def set_crash_facts(facts: str) -> None:
+    """Lines of "name: value" that go into that file as well."""
+
 def log_next() -> int:
     """The number that the next log line will get."""
 
@@ -82,6 +90,11 @@ class Model:
     def chat_template(self, name: str | None = None) -> str | None:
         """The Jinja source of the chat template in the file, or None."""
 
+    def cls_label(self, i: int) -> str | None:
+        """
+        What output i of the classifier stands for, or None where the file does not say.
+        """
+
     @property
     def description(self) -> str:
         """Architecture, size and quantisation in a few words."""
@@ -99,6 +112,10 @@ class Model:
         """End-of-sequence token, -1 if there is none."""
 
     @property
+    def sep(self) -> int:
+        """Token between two texts, -1 if there is none."""
+
+    @property
     def eot(self) -> int:
         """End-of-turn token, -1 if there is none."""
 
@@ -109,6 +126,10 @@ class Model:
     @property
     def add_eos(self) -> bool:
         """True if texts end with EOS."""
+
+    @property
+    def add_sep(self) -> bool:
+        """True if two texts stand with `sep` between them."""
 
     @property
     def size(self) -> int:
@@ -125,6 +146,20 @@ class Model:
     @property
     def n_embd(self) -> int:
         """Width of the residual stream."""
+
+    @property
+    def n_embd_out(self) -> int:
+        """Width of an embedding."""
+
+    @property
+    def n_cls_out(self) -> int:
+        """Outputs of the classifier of a ranking model, 0 if there is none."""
+
+    @property
+    def pooling(self) -> str:
+        """
+        How embeddings of tokens become one, as the file says: none, mean, cls, last, rank; 'unspecified' if it says nothing.
+        """
 
     @property
     def n_layer(self) -> int:
@@ -366,6 +401,11 @@ class Context:
 
     def clear_control_vector(self, keep_memory: bool = False) -> None:
         """Take the control vector off."""
+
+    def embed(self, inputs: _Sequence[_Sequence[int]]) -> list[numpy.typing.NDArray[numpy.float32]]:
+        """
+        Embeddings of several token lists in one step, in a context with embeddings=True: for each a float32 array that owns its data. Its shape is (n_embd_out,) if the context pools by mean, cls or last, (n_cls_out,) by rank, and (n_tokens, n_embd_out) with pooling 'none'. At most n_ubatch tokens together, and as many inputs as sequences are free (n_seq_max). Nothing stays in memory; logits of the last step are lost. Raises Aborted if the abort flag is set.
+        """
 
 class Capability:
     """What sequences of a model and context can do, tried out."""

@@ -10,6 +10,9 @@ from textwrap import dedent
 
 from ipyllama import _core
 
+SANITIZED = "libasan" in os.environ.get("LD_PRELOAD", "")
+"""Freed memory is then kept for a while, and everything takes longer: sizes and times say nothing."""
+
 
 def make_context(model: _core.Model, **options: object) -> _core.Context:
     """A small context on one thread; `options` are those of ContextOptions."""

@@ -143,6 +143,7 @@ def test_a_prompt_on_the_line_is_told_where_it_belongs() -> None:
         ("unload smollm2", LineArgs("unload", "smollm2")),
         ("use smollm2", LineArgs("use", "smollm2")),
         ("models", LineArgs("models")),
+        ("info x --n-ctx 512", LineArgs("info", "x", 512)),
         ("status", LineArgs("status")),
         ("reset", LineArgs("reset")),
         ("reset --chat 'my review'", LineArgs("reset", chat="my review")),
@@ -157,7 +158,7 @@ def test_every_subcommand(line: str, args: LineArgs) -> None:
     [
         ("laod x", "unknown subcommand 'laod': did you mean 'load'?"),
         ("help laod", "unknown subcommand 'laod': did you mean 'load'?"),
-        ("xyz", "unknown subcommand 'xyz': known are load, unload, use, models, status, reset, help"),
+        ("xyz", "unknown subcommand 'xyz': known are load, unload, use, models, info, status, reset, help"),
         ("load", "%llama load needs a name: %llama load NAME"),
         ("load my model", "'model' is one word too many for %llama load: a name with spaces goes in quotes"),
         ("load x --n_ctx 5", "unknown option '--n_ctx' of %llama load: did you mean '--n-ctx'?"),

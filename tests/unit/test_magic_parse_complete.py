@@ -21,7 +21,7 @@ def chats() -> list[str]:
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        ("%llama ", ["load", "unload", "use", "models", "status", "reset", "help"]),
+        ("%llama ", ["load", "unload", "use", "models", "info", "status", "reset", "help"]),
         ("%llama u", ["unload", "use"]),
         ("    %llama re", ["reset"]),
         ("%llama load ", ["smollm2", '"my model.gguf"', "hf:a/b.gguf"]),

@@ -96,6 +96,13 @@ COMMANDS: Final = (
     Command("unload", "free a model's memory: this one, or the one in use", "[NAME]", (_HELP,), values="models"),
     Command("use", "let this model answer, loading it if need be", "NAME", (_HELP,), values="models"),
     Command("models", "list the models on this machine and whether they fit in memory", options=(_HELP,)),
+    Command(
+        "info",
+        "what a model file holds and how much memory it takes, without loading it",
+        "NAME",
+        (Option(("--n-ctx",), "N", _positive, "length of the context that the memory is for"), _HELP),
+        values="models",
+    ),
     Command("status", "what is loaded, and what it holds in memory", options=(_HELP,)),
     Command(
         "reset",
