@@ -1,8 +1,9 @@
 """A walk through the native layer, `ipyllama._core`: every public name of it, in use, with what it promises asserted.
 
-    python examples/native_layer.py MODEL.gguf RANKER.gguf
+    python examples/native_layer.py MODEL.gguf RANKER.gguf [LORA.gguf PROJECTOR.gguf]
 
-takes a model that generates and one that ranks (a BERT with a classifier). docs/native.md tells the rules behind it.
+takes a model that generates and one that ranks (a BERT with a classifier), an adapter and an image projector.
+docs/native.md tells the rules behind it.
 """
 
 from __future__ import annotations
@@ -143,7 +144,9 @@ def move_state(context: _core.Context, sequence: _core.Sequence) -> None:
     buffer = bytearray(sequence.state_size())
     assert sequence.save_into(buffer) == len(buffer)
     whole = context.save()
-    assert context.save_into(bytearray(context.state_size())) == whole.nbytes
+    assert context.save_into(bytearray(context.state_size())) == whole.nbytes <= context.state_limit
+    assert context.state_tokens(whole) == {sequence.id: len(tokens)}
+    assert (sequence.state_tokens(state), sequence.context) == (len(tokens), context)
     kept: _core.DeviceState = sequence.save_on_device()
     partial = sequence.save(partial=True)
     sequence.decode(tokens[-1:])
@@ -170,13 +173,37 @@ def move_state(context: _core.Context, sequence: _core.Sequence) -> None:
         assert sequence.tokens == tokens
 
 
+GRAMMAR = 'root ::= "a"* | [^a]*'
+"""GBNF; here: only one letter, or anything without it."""
+
+
+def samplers(model: _core.Model) -> list[_core.Sampler]:
+    """Each one that there is. They are plain values: a chain takes copies of its parts."""
+    s = _core.Sampler
+    shape = [s.top_k(40), s.top_p(0.95), s.min_p(0.05), s.typical(0.95), s.top_n_sigma(3.0), s.xtc(0.1)]
+    shape += [s.temp(0.8), s.temp_ext(0.8, 0.2), s.logit_bias(model, {0: -1.0})]
+    shape += [s.penalties(model, last_n=64, repeat=1.1), s.dry(model, multiplier=0.5), s.grammar(model, GRAMMAR)]
+    shape += [s.grammar_lazy_patterns(model, GRAMMAR, patterns=["never seen"])]
+    choose = [s.greedy(), s.dist(42), s.mirostat(model), s.mirostat_v2(), s.adaptive_p(0.5)]
+    try:
+        return [*shape, s.infill(model), *choose]
+    except BadArgument:  # the vocabulary knows no fill-in-the-middle
+        return [*shape, *choose]
+
+
 def generate(model: _core.Model, sequence: _core.Sequence, n: int) -> bytes:
     """Sample from the last logits, in place; the sampler remembers what it chose."""
-    options = _core.SamplerOptions()
-    options.temperature, options.top_k, options.top_p, options.min_p = 0.8, 40, 0.95, 0.05
-    options.repeat_penalty, options.repeat_last_n, options.seed = 1.1, 64, 42
+    assert all(part.name for part in samplers(model))
+    ids, logprobs = _core.top_logprobs(sequence, 3)
+    assert logprobs[0] >= logprobs[1] >= logprobs[2]
+    parts = [_core.Sampler.top_k(40), _core.Sampler.temp(0.8), _core.Sampler.dist(42)]
     text = b""
-    with _core.Sampler(model, options) as sampler:
+    with _core.Sampler.chain(parts) as sampler:
+        assert (sampler.names, sampler.seed) == (["top_k", "temp", "dist"], 42)
+        kept: _core.Candidates = sampler.apply(sequence.logits())
+        assert ids[0] in kept.tokens
+        assert kept.logits.shape == kept.probabilities.shape
+        assert kept.selected is not None
         sampler.accept(sequence.tokens)
         for _ in range(n):
             token = sampler.sample(sequence)
@@ -184,8 +211,9 @@ def generate(model: _core.Model, sequence: _core.Sequence, n: int) -> bytes:
                 break
             text += model.piece(token)
             sequence.decode([token])
+        twin = sampler.clone()
         sampler.reset()
-        assert not sampler.closed
+        assert not twin.closed
     return text
 
 
@@ -222,6 +250,48 @@ def rank(path: str, pairs: list[list[int]]) -> list[tuple[str | None, float]]:
         return [(model.cls_label(0), float(scores[0])) for scores in context.embed(pairs)]
 
 
+def adapt(model: _core.Model, path: str, tokens: list[int]) -> None:
+    """LoRA adapters and control vectors change what an empty context computes from now on."""
+    with make_context(model) as context, _core.Sequence(context) as sequence, _core.Adapter.load(model, path) as lora:
+        assert lora.metadata()["general.type"] == "adapter"
+        assert (lora.path, lora.invocation_tokens) == (path, [])
+        sequence.decode(tokens)
+        plain = sequence.logits()
+        sequence.clear()
+        context.set_adapters([(lora, 0.5)])
+        assert [scale for _, scale in context.adapters] == [0.5]
+        context.set_control_vector(np.full((model.n_layer, model.n_embd), 0.1, np.float32), 1, model.n_layer - 1)
+        sequence.decode(tokens)
+        assert not np.array_equal(sequence.logits(), plain)
+        sequence.clear()
+        context.set_adapters([])
+        context.clear_control_vector()
+        sequence.decode(tokens)
+        assert np.array_equal(sequence.logits(), plain)
+
+
+def see(model: _core.Model, path: str) -> None:
+    """A projector cuts a prompt with media into chunks; each is encoded, then read into a sequence."""
+    image = np.zeros((32, 32, 3), np.uint8)
+    with (
+        make_context(model) as context,
+        _core.Sequence(context) as sequence,
+        _core.Multimodal.load(model, path) as projector,
+    ):
+        assert projector.supports_vision
+        assert projector.supports_audio == (projector.audio_sample_rate > 0)
+        chunks: list[_core.Chunk] = projector.tokenize(f"This {projector.marker} is dark.", [image])
+        for chunk in chunks:
+            if chunk.kind == "text":
+                sequence.decode(chunk.tokens)
+            else:
+                rows = projector.encode(chunk)
+                assert rows.shape == (chunk.n_tokens, projector.n_embd)
+                assert chunk.id
+                projector.evaluate(sequence, chunk, rows)
+        assert sequence.pos_max == sum(chunk.n_positions for chunk in chunks) - 1
+
+
 def close_in_any_order(model: _core.Model) -> None:
     """A context keeps its model alive, a sequence its context; what is closed says so."""
     context = make_context(model)
@@ -236,7 +306,7 @@ def close_in_any_order(model: _core.Model) -> None:
         sequence.close()
 
 
-def main(generator: str, ranker: str) -> None:
+def main(generator: str, ranker: str, lora: str = "", projector: str = "") -> None:
     commit = about_the_build()["llama_cpp_commit"]
     model = load(generator)
     facts = read_model(model)
@@ -253,6 +323,9 @@ def main(generator: str, ranker: str) -> None:
             cut_and_shift(context, sequence)
     vectors = embed(model, [tokens, tokens[:3]])
     scores = rank(ranker, [[2, 5, 6, 3], [2, 7, 3]])
+    if lora and projector:
+        adapt(model, lora, tokens)
+        see(model, projector)
     close_in_any_order(model)
     print(f"llama.cpp {commit[:8]}, {facts['parameters']:,} parameters")
     print(f"it wrote {text!r}; vectors of {vectors[0].size}; scores {scores}")

@@ -102,12 +102,16 @@ llama_context_params to_params(const ContextOptions &options, std::atomic<bool> 
     return params;
 }
 
-[[noreturn]] void fail(int status, std::uint64_t mark) {
+[[noreturn]] void fail(int status, std::uint64_t mark, bool small_window) {
     if (status == 2) {
         throw Error(ErrorKind::aborted, "the step was aborted");
     }
-    throw Error(ErrorKind::decode, status == 1 ? "no room in KV memory for this batch: ask for a larger n_ctx"
-                                               : "llama.cpp could not evaluate the batch: " + log::errors_since(mark));
+    if (status == 1) {
+        throw Error(ErrorKind::decode,
+                    std::string("no room in KV memory for this batch: ask for a larger n_ctx") +
+                        (small_window ? ", close forks (their windows stay), or use swa_full=True" : ""));
+    }
+    throw Error(ErrorKind::decode, "llama.cpp could not evaluate the batch: " + log::errors_since(mark));
 }
 
 // What llama_batch points to.
@@ -147,7 +151,12 @@ struct Arrays {
 ContextHandle::ContextHandle(std::shared_ptr<ModelHandle> model_, const ContextOptions &options)
     : model(std::move(model_)), taken(options.n_seq_max, false), swa_full(options.swa_full),
       embeddings(options.embeddings), n_positions_(model->n_positions()) {
-    const auto params = to_params(options, abort);
+    auto params = to_params(options, abort);
+    if (llama_model_n_swa(model->model) > 0) {
+        // llama_kv_cache::prepare lets the cells that fall out of the window in a later micro-batch go before the
+        // first is evaluated, which still sees them. With one micro-batch in a step there is no later one.
+        params.n_ubatch = params.n_batch;
+    }
     const auto pooling = options.pooling == "unspecified" ? model->pooling() : options.pooling;
     require(!options.embeddings || pooling != "rank" || model->n_cls_out() > 0,
             "pooling 'rank' needs a model with a classifier: this one has none");
@@ -209,6 +218,7 @@ int ContextHandle::run(const std::vector<Piece> &pieces) {
 void ContextHandle::decode(const std::vector<Piece> &pieces) {
     kv->memory();
     check(pieces);
+    apply_shift();
     const auto mark = log::next_number();
     const int status = run(pieces);
     if (status == 0) {
@@ -225,37 +235,42 @@ void ContextHandle::decode(const std::vector<Piece> &pieces) {
         }
         return;
     }
+    const bool started = status != 1 && status != -1;
+    if (started && kv->recurrent() && pieces.size() > 1) {
+        // The step puts the states of its sequences side by side, and those of others out of the way: any may be on
+        // its way to another cell.
+        kv->clear_all(false);
+    }
     for (const Piece &piece : pieces) {
         kv->reconcile(piece.id, piece.tokens, piece.positions);
     }
-    fail(status, mark);
+    fail(status, mark, llama_model_n_swa(model->model) > 0 && !swa_full);
 }
 
 void ContextHandle::encode(const std::vector<Piece> &pieces) {
     check(pieces);
     const auto mark = log::next_number();
     if (const int status = run(pieces)) { // llama_decode encodes where there is no memory
-        fail(status, mark);
+        fail(status, mark, false);
     }
 }
 
-void ContextHandle::evaluate_in_scratch() {
-    const auto *vocab = model->vocab();
-    const llama_token token = std::max(llama_vocab_bos(vocab), 0);
-    decode({{scratch(), {token}, {0}, Outputs::none}});
+std::vector<Piece> ContextHandle::one_token() const {
+    return {{scratch(), {std::max(llama_vocab_bos(model->vocab()), 0)}, {0}, Outputs::none}};
 }
 
 void ContextHandle::apply_shift() {
     if (!kv->shift_pending) {
         return;
     }
-    try {
-        evaluate_in_scratch();
-        kv->clear(scratch());
-    } catch (const Error &error) { // no cell free: the shift came first
-        if (kv->shift_pending || error.kind() != ErrorKind::decode) {
-            throw;
-        }
+    // llama.cpp turns the keys at the start of a step, room for the token or not. An abort while it does would leave
+    // some layers turned and others not, so it has to wait.
+    llama_set_abort_callback(context, nullptr, nullptr);
+    run(one_token());
+    llama_set_abort_callback(context, on_abort_check, &abort);
+    kv->clear(scratch());
+    if (kv->shift_pending) {
+        throw Error(ErrorKind::decode, "llama.cpp could not move the positions");
     }
 }
 
@@ -268,7 +283,7 @@ const StateLayout &ContextHandle::layout() {
             ++id;
         }
         if (id == scratch()) {
-            evaluate_in_scratch();
+            decode(one_token());
         } else { // the last cell will do, and costs no step
             const auto last = kv->cells(id).back().pos;
             kv->lend(id, scratch(), {last, last + 1});

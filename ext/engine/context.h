@@ -23,7 +23,7 @@ namespace ipyllama {
 struct ContextOptions {
     std::uint32_t n_ctx = 4096;
     std::uint32_t n_batch = 512; // tokens in one step
-    std::uint32_t n_ubatch = 0;  // tokens in one micro-batch; 0: as many as in a step
+    std::uint32_t n_ubatch = 0;  // tokens in one micro-batch; 0, and always with a sliding window: as many as in a step
     std::uint32_t n_seq_max = 1;
     int n_threads = 1;
     int n_threads_batch = 0;  // for steps of several tokens; 0: n_threads
@@ -64,7 +64,8 @@ struct ContextHandle {
     ContextHandle &operator=(const ContextHandle &) = delete;
 
     // One step. Throws aborted if the abort flag was set, decode where llama.cpp fails; the ledgers then hold what
-    // did get evaluated: nothing at all where recurrent state was spoilt on the way.
+    // did get evaluated: nothing at all where recurrent state was spoilt on the way, in a step of several sequences
+    // that of all others too.
     void decode(const std::vector<Piece> &pieces);
     // The same for a model that keeps no memory. Has to fit into one micro-batch.
     void encode(const std::vector<Piece> &pieces);
@@ -85,7 +86,11 @@ struct ContextHandle {
     std::vector<bool> taken; // by sequence number
     // Where in the last step's batch each sequence's logits are.
     std::map<llama_seq_id, std::vector<std::int32_t>> outputs;
-    std::map<llama_seq_id, std::uint64_t> device_states; // the number of the last one
+    struct OnDevice {
+        std::uint64_t number = 0;
+        std::size_t size = 0; // of the whole state
+    };
+    std::map<llama_seq_id, OnDevice> device_states; // the last one
     std::optional<Capability> capability;
     bool swa_full;
     // The LoRA adapters in use and their scales, in the order of set_adapters(): alive as long as `context`.
@@ -95,7 +100,7 @@ struct ContextHandle {
   private:
     int run(const std::vector<Piece> &pieces);
     void check(const std::vector<Piece> &pieces) const; // throws aborted, too
-    void evaluate_in_scratch();
+    std::vector<Piece> one_token() const;               // in the scratch sequence
 
     std::optional<StateLayout> layout_;
     llama_pos n_positions_; // that the model has
@@ -129,6 +134,10 @@ class Context {
     std::size_t state_size();
     Buffer save();
     std::size_t save_into(std::uint8_t *data, std::size_t size);
+    // Most bytes of any state of this context, or of a sequence of it.
+    std::size_t state_limit();
+    // Tokens of each sequence in a state. Throws bad_state like restore().
+    std::map<llama_seq_id, std::size_t> state_tokens(Bytes state);
     // Replaces everything. `tokens` by sequence number. Checked first: bad_state, and all is as it was; if llama.cpp
     // fails all the same the context is empty.
     void restore(Bytes state, const std::map<llama_seq_id, std::vector<llama_token>> &tokens);

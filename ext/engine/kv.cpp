@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "error.h"
+#include "meta.h"
 
 namespace ipyllama {
 namespace {
@@ -12,6 +13,12 @@ constexpr llama_pos max_position = 1 << 30;
 
 bool by_position(const Cell &a, const Cell &b) {
     return a.pos < b.pos;
+}
+
+std::vector<llama_pos> positions_of(const std::vector<Cell> &cells) {
+    std::vector<llama_pos> positions(cells.size());
+    std::transform(cells.begin(), cells.end(), positions.begin(), [](const Cell &cell) { return cell.pos; });
+    return positions;
 }
 
 [[noreturn]] void cannot_trim(const std::string &why) {
@@ -25,6 +32,7 @@ bool by_position(const Cell &a, const Cell &b) {
 
 Kv::Kv(const llama_context *context, const llama_model *model, std::size_t n_sequences)
     : memory_(llama_get_memory(context)), n_ctx_(llama_n_ctx(context)), window_(llama_model_n_swa(model)),
+      chunked_(meta_value(model, "general.architecture") == "llama4"),
       recurrent_(llama_model_is_recurrent(model) || llama_model_is_hybrid(model)),
       attention_(!llama_model_is_recurrent(model)), sequences_(n_sequences), hole_end_(n_sequences, 0) {}
 
@@ -49,17 +57,17 @@ std::size_t Kv::n_used() const {
     return n_total() - n_free_without(-1);
 }
 
+std::vector<Cell> Kv::held(llama_seq_id id) const {
+    const auto &all = cells(id);
+    return {attention_ || all.empty() ? all.begin() : all.end() - 1, all.end()};
+}
+
 std::size_t Kv::n_free_without(llama_seq_id id) const {
     std::unordered_set<std::uint64_t> used;
-    for (std::size_t i = 0; i < sequences_.size(); ++i) {
-        const auto &cells = sequences_[i];
-        if (static_cast<llama_seq_id>(i) == id || cells.empty()) {
-            continue;
-        }
-        if (attention_) {
-            std::for_each(cells.begin(), cells.end(), [&](const Cell &cell) { used.insert(cell.id); });
-        } else { // one cell of state, shared as long as nothing was read after a fork
-            used.insert(cells.back().id);
+    for (llama_seq_id other = 0; static_cast<std::size_t>(other) < sequences_.size(); ++other) {
+        if (other != id) {
+            const auto theirs = held(other);
+            std::for_each(theirs.begin(), theirs.end(), [&](const Cell &cell) { used.insert(cell.id); });
         }
     }
     return n_total() - used.size();
@@ -81,12 +89,24 @@ llama_pos Kv::complete_from(llama_seq_id id) const {
 }
 
 llama_pos Kv::saved_from(llama_seq_id id) const {
-    const bool windowed = window_ > 0 && !recurrent_; // llama.cpp copies nothing outside the window
-    return std::max(complete_from(id), windowed ? cells(id).back().pos + 1 - window_ : 0);
+    return std::max(complete_from(id), unseen(cells(id).back().pos + 1) + 1); // llama.cpp copies nothing that is unseen
 }
 
 bool Kv::resident(llama_seq_id id) const {
     return window_ == 0 || recurrent_ || cells(id).empty() || complete_from(id) <= cells(id).front().pos;
+}
+
+llama_pos Kv::unseen(llama_pos next) const {
+    if (window_ == 0 || recurrent_) {
+        return -1;
+    }
+    return chunked_ ? next - next % window_ - 1 : next - window_;
+}
+
+llama_pos Kv::seen_from(const std::vector<llama_pos> &positions) const {
+    const llama_pos next = positions.back() + 1;
+    const auto seen = std::upper_bound(positions.begin(), positions.end(), unseen(next));
+    return seen == positions.end() ? next : *seen;
 }
 
 bool Kv::agrees(llama_seq_id id) const {
@@ -102,7 +122,8 @@ bool Kv::agrees(llama_seq_id id) const {
     if (recurrent_) {
         return low == high;
     }
-    return window_ == 0 ? low == cells.front().pos : cells.front().pos <= low && low <= high;
+    return window_ == 0 ? low == cells.front().pos
+                        : cells.front().pos <= low && complete_from(id) <= seen_from(positions_of(cells));
 }
 
 bool Kv::whole(llama_seq_id id, Positions range) const {
@@ -112,8 +133,8 @@ bool Kv::whole(llama_seq_id id, Positions range) const {
 
 void Kv::remove(llama_seq_id id, Positions range) {
     auto &cells = at(id);
-    const auto in_range = [&](const Cell &cell) { return range.holds(cell.pos); };
-    if (std::none_of(cells.begin(), cells.end(), in_range)) {
+    const auto goes = [&](const Cell &cell) { return range.holds(cell.pos); };
+    if (std::none_of(cells.begin(), cells.end(), goes)) {
         return;
     }
     if (whole(id, range)) {
@@ -125,8 +146,8 @@ void Kv::remove(llama_seq_id id, Positions range) {
     }
     if (!resident(id)) {
         const bool tail = cells.back().pos < range.end;
-        const llama_pos seen_from = std::max(cells.front().pos, range.begin - window_);
-        if (!tail || complete_from(id) > seen_from) {
+        const auto kept = positions_of(in_range(id, {0, range.begin}));
+        if (!tail || complete_from(id) > seen_from(kept)) {
             cannot_trim("the sliding window of " + std::to_string(window_) +
                         " tokens has let go of cells that would be needed: go back to a copy");
         }
@@ -135,7 +156,7 @@ void Kv::remove(llama_seq_id id, Positions range) {
     if (!removed) {
         cannot_trim("this architecture cannot remove a part of a sequence");
     }
-    cells.erase(std::remove_if(cells.begin(), cells.end(), in_range), cells.end());
+    cells.erase(std::remove_if(cells.begin(), cells.end(), goes), cells.end());
     if (!agrees(id)) {
         clear(id);
         cannot_trim("llama.cpp removed more than it was asked to; the sequence was cleared");
@@ -161,11 +182,15 @@ void Kv::share(llama_seq_id source, llama_seq_id id, Positions range) {
         require(found == to.end() || found->pos != cell.pos,
                 "position " + std::to_string(cell.pos) + " is taken in the target sequence: remove it first");
     }
+    auto &hole_end = hole_end_[static_cast<std::size_t>(id)];
+    if (entire) {
+        hole_end = hole_end_[static_cast<std::size_t>(source)];
+    } else if (!resident(id)) { // once there are cells before it, pos_min no longer tells of the hole
+        hole_end = complete_from(id);
+    }
     llama_memory_seq_cp(memory(), source, id, range.begin, range.end == INT32_MAX ? -1 : range.end);
     to.insert(to.end(), shared.begin(), shared.end());
     std::stable_sort(to.begin(), to.end(), by_position);
-    auto &hole_end = hole_end_[static_cast<std::size_t>(id)];
-    hole_end = std::max(hole_end, entire ? hole_end_[static_cast<std::size_t>(source)] : 0);
     if (!agrees(id)) {
         clear(id);
         throw Error(ErrorKind::bad_state, "llama.cpp did not copy what it was asked to; the target was cleared");
@@ -183,13 +208,13 @@ void Kv::check_shift(llama_seq_id id, Positions range) const {
         cannot_shift("the sliding window has let go of cells of this sequence");
     }
     std::unordered_set<std::uint64_t> moved;
-    for (const Cell &cell : cells(id)) {
+    for (const Cell &cell : held(id)) {
         if (range.holds(cell.pos)) {
             moved.insert(cell.id);
         }
     }
     for (std::size_t other = 0; other < sequences_.size(); ++other) {
-        const auto &theirs = sequences_[other];
+        const auto theirs = held(static_cast<llama_seq_id>(other));
         if (other != static_cast<std::size_t>(id) &&
             std::any_of(theirs.begin(), theirs.end(), [&](const Cell &cell) { return moved.count(cell.id) > 0; })) {
             cannot_shift("sequence " + std::to_string(other) + " shares these cells and would be moved as well");
@@ -235,12 +260,18 @@ void Kv::add(llama_seq_id id, Positions range, llama_pos delta) {
 void Kv::divide(llama_seq_id id, Positions range, int divisor) {
     memory();
     require(divisor >= 1, "the divisor must be at least 1");
-    const auto in_range = [&](const Cell &cell) { return range.holds(cell.pos); };
-    if (divisor == 1 || std::none_of(cells(id).begin(), cells(id).end(), in_range)) {
+    const auto moved = positions_of(in_range(id, range));
+    if (divisor == 1 || moved.empty()) {
         return;
     }
     check_shift(id, range);
-    llama_memory_seq_div(memory(), id, range.begin, range.end == INT32_MAX ? -1 : range.end, divisor);
+    // llama_memory_seq_div turns the keys the wrong way (llama_kv_cells::pos_div adds old - new to the shift), so each
+    // position is moved by itself. In rising order: none moves to one that is still to come.
+    for (std::size_t i = 0; i < moved.size(); ++i) {
+        if (i == 0 || moved[i] != moved[i - 1]) {
+            llama_memory_seq_add(memory(), id, moved[i], moved[i] + 1, moved[i] / divisor - moved[i]);
+        }
+    }
     move_positions(id, range, "divide", [](llama_pos pos, int by) { return pos / by; }, divisor);
 }
 
@@ -327,18 +358,36 @@ void Kv::join(llama_seq_id source, llama_seq_id id) {
     }
 }
 
+void Kv::without_last(llama_seq_id id, llama_seq_id spare, const std::function<void()> &use) {
+    const auto replace = [&](llama_seq_id from, llama_seq_id to, llama_pos end) {
+        llama_memory_seq_rm(memory(), to, -1, -1);
+        llama_memory_seq_cp(memory(), from, to, -1, end);
+    };
+    const auto put_back = [&] {
+        replace(spare, id, -1);
+        llama_memory_seq_rm(memory(), spare, -1, -1);
+    };
+    replace(id, spare, -1);
+    replace(spare, id, cells(id).back().pos);
+    try {
+        use();
+    } catch (...) {
+        put_back();
+        throw;
+    }
+    put_back();
+}
+
 void Kv::check_exportable(llama_seq_id id, Positions range) const {
     const auto &cells = this->cells(id);
     require(!cells.empty(), "the sequence is empty: there is no state to copy");
+    const auto copied = positions_of(in_range(id, range));
+    require(!copied.empty(), "the sequence has no tokens at these positions: there is no state to copy");
     const bool to_end = cells.back().pos < range.end;
     if (recurrent_ && !to_end) {
         cannot_trim("recurrent state exists at the end of the sequence only: copy when the sequence ends there");
     }
-    if (resident(id)) {
-        return;
-    }
-    const llama_pos end = std::min(range.end, cells.back().pos + 1);
-    if (complete_from(id) > std::max({range.begin, cells.front().pos, end - window_})) {
+    if (!resident(id) && complete_from(id) > seen_from(copied)) {
         cannot_trim("the sliding window has let go of cells in that range: copy it when it has just been evaluated");
     }
 }

@@ -214,7 +214,9 @@ class ContextOptions:
 
     @property
     def n_ubatch(self) -> int:
-        """Most tokens in one micro-batch; 0 is n_batch."""
+        """
+        Most tokens in one micro-batch; 0 is n_batch, and so is every number with a windowed model.
+        """
 
     @n_ubatch.setter
     def n_ubatch(self, arg: int, /) -> None: ...
@@ -331,7 +333,7 @@ class Context:
 
     def decode(self, batch: Batch) -> None:
         """
-        One step for all sequences of the batch. Raises Aborted if the abort flag is set; the ledgers then hold what is in memory, which on recurrent and hybrid models may be nothing.
+        One step for all sequences of the batch. Raises Aborted if the abort flag is set; the ledgers then hold what is in memory. On recurrent and hybrid models that may be nothing, and after a step of several sequences it is nothing in any sequence of the context.
         """
 
     def set_threads(self, n_threads: int, n_threads_batch: int) -> None:
@@ -378,6 +380,15 @@ class Context:
     def save_into(self, out: Buffer | numpy.typing.NDArray[numpy.uint8]) -> int:
         """
         save() into a buffer that can be written to; returns the number of bytes.
+        """
+
+    @property
+    def state_limit(self) -> int:
+        """No state of this context, or of a sequence of it, has more bytes."""
+
+    def state_tokens(self, state: Buffer | numpy.typing.NDArray[numpy.uint8]) -> dict[int, int]:
+        """
+        Number of tokens of each sequence in a saved state, by sequence number. Raises BadState like restore(). Recurrent state alone tells its last position only: then as if the tokens began at position 0.
         """
 
     def restore(self, state: Buffer | numpy.typing.NDArray[numpy.uint8], tokens: Mapping[int, _Sequence[int]]) -> None:
@@ -515,6 +526,10 @@ class Sequence:
         """Number of tokens."""
 
     @property
+    def context(self) -> Context:
+        """The context it belongs to."""
+
+    @property
     def id(self) -> int:
         """Its number in the context."""
 
@@ -610,9 +625,14 @@ class Sequence:
         save() into a buffer that can be written to; returns the number of bytes.
         """
 
+    def state_tokens(self, state: Buffer | numpy.typing.NDArray[numpy.uint8]) -> int:
+        """
+        Number of tokens that a saved state is of. Raises BadState like restore(). Recurrent state alone tells its last position only: then as if the tokens began at position 0.
+        """
+
     def restore(self, state: Buffer | numpy.typing.NDArray[numpy.uint8], tokens: _Sequence[int]) -> None:
         """
-        Replace what the sequence holds by a saved state and the tokens that it is of. The bytes are checked against this model and context first: BadState, and all is as it was, where they differ. Nothing can tell whether the numbers in them are those of these tokens. There are no logits until the next step.
+        Replace what the sequence holds by a saved state and the tokens that it is of. The bytes are checked against this model and context first: BadState, and all is as it was, where they differ. Nothing can tell whether the numbers in them are those of these tokens; values that are no numbers spoil the whole context until Memory.clear(). There are no logits until the next step.
         """
 
     def append(self, state: Buffer | numpy.typing.NDArray[numpy.uint8], tokens: _Sequence[int]) -> None:
@@ -627,7 +647,7 @@ class Sequence:
 
     def save_on_device(self) -> DeviceState:
         """
-        Copy the state within the device's memory. Saving the sequence again takes the copy's place.
+        Copy the state within the device's memory. Saving the sequence again takes the copy's place. Raises BadArgument with quantised KV or without flash-attention, where llama.cpp cannot do that.
         """
 
     def restore_on_device(self, state: DeviceState) -> None:
@@ -635,66 +655,31 @@ class Sequence:
         Replace what the sequence holds by its last save_on_device(). Raises BadState for any other.
         """
 
-class SamplerOptions:
-    """How to choose the next token."""
-
-    def __init__(self) -> None: ...
+class Candidates:
+    """What samplers left to choose from, in their order."""
 
     @property
-    def temperature(self) -> float:
-        """0 takes the most probable token."""
-
-    @temperature.setter
-    def temperature(self, arg: float, /) -> None: ...
+    def tokens(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]:
+        """Token ids: int32, shape (n,). The array owns its data."""
 
     @property
-    def top_k(self) -> int:
-        """Keep the k most probable tokens; 0 is off."""
-
-    @top_k.setter
-    def top_k(self, arg: int, /) -> None: ...
+    def logits(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None,))]:
+        """Their logits: float32, shape (n,), an owner."""
 
     @property
-    def top_p(self) -> float:
-        """Keep the smallest set with this probability; 1 is off."""
-
-    @top_p.setter
-    def top_p(self, arg: float, /) -> None: ...
+    def probabilities(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None,))]:
+        """Softmax of these logits: float32, shape (n,), an owner."""
 
     @property
-    def min_p(self) -> float:
-        """Drop tokens below this share of the most probable; 0 is off."""
+    def selected(self) -> int | None:
+        """The token chosen, None if the last sampler only filters."""
 
-    @min_p.setter
-    def min_p(self, arg: float, /) -> None: ...
-
-    @property
-    def repeat_penalty(self) -> float:
-        """Divides logits of recent tokens; 1 is off."""
-
-    @repeat_penalty.setter
-    def repeat_penalty(self, arg: float, /) -> None: ...
-
-    @property
-    def repeat_last_n(self) -> int:
-        """How many recent tokens are penalised."""
-
-    @repeat_last_n.setter
-    def repeat_last_n(self, arg: int, /) -> None: ...
-
-    @property
-    def seed(self) -> int:
-        """Seed of the random draw, 32 bits."""
-
-    @seed.setter
-    def seed(self, arg: int, /) -> None: ...
+    def __len__(self) -> int: ...
 
 class Sampler:
     """
-    Chooses tokens from logits: penalties, top-k, top-p, min-p, temperature, draw, in this order.
+    Chooses tokens from logits. Each static method makes a sampler of that kind; chain() puts them in order.
     """
-
-    def __init__(self, model: Model, options: SamplerOptions) -> None: ...
 
     def close(self) -> None:
         """Free what this object holds. Safe to call twice and from any thread."""
@@ -707,16 +692,157 @@ class Sampler:
 
     def __exit__(self, *exception: object) -> None: ...
 
+    @staticmethod
+    def top_k(k: int) -> Sampler:
+        """Keep the k most probable tokens; 0 keeps all."""
+
+    @staticmethod
+    def top_p(p: float, min_keep: int = 1) -> Sampler:
+        """
+        Keep the most probable tokens that together have probability p; 1 keeps all. `min_keep` tokens are kept in any case. Nucleus sampling: https://arxiv.org/abs/1904.09751
+        """
+
+    @staticmethod
+    def min_p(p: float, min_keep: int = 1) -> Sampler:
+        """
+        Keep tokens with at least p times the probability of the most probable one; 0 keeps all. https://arxiv.org/abs/2407.01082
+        """
+
+    @staticmethod
+    def typical(p: float, min_keep: int = 1) -> Sampler:
+        """
+        Keep the tokens whose surprise is closest to the entropy, up to probability p; 1 keeps all. https://arxiv.org/abs/2202.00666
+        """
+
+    @staticmethod
+    def top_n_sigma(n: float) -> Sampler:
+        """
+        Keep logits within n standard deviations of the largest; 0 keeps all. https://arxiv.org/abs/2411.07641
+        """
+
+    @staticmethod
+    def xtc(probability: float, threshold: float = 0.10000000149011612, min_keep: int = 1, seed: int = 0) -> Sampler:
+        """
+        Exclude top choices: with `probability`, drop all tokens of at least `threshold` but the least probable of them. A threshold above 0.5 is off.
+        """
+
+    @staticmethod
+    def infill(model: Model) -> Sampler:
+        """
+        For text between two others: merge tokens that begin alike, end rather than guess. It wants at most 1,024 candidates: put a top_k before it.
+        """
+
+    @staticmethod
+    def temp(temperature: float) -> Sampler:
+        """
+        Divide logits by the temperature; 0 keeps only the most probable token.
+        """
+
+    @staticmethod
+    def temp_ext(temperature: float, delta: float, exponent: float = 1.0) -> Sampler:
+        """
+        Dynamic temperature, from temperature - delta to temperature + delta, growing with the entropy to the power `exponent`. The largest logit becomes 0. https://arxiv.org/abs/2309.02772
+        """
+
+    @staticmethod
+    def penalties(model: Model, *, last_n: int = 64, repeat: float = 1.0, frequency: float = 0.0, presence: float = 0.0) -> Sampler:
+        """
+        Of tokens among the `last_n` accepted ones, divide positive logits by `repeat` and multiply others; subtract `frequency` for each time, and `presence` once.
+        """
+
+    @staticmethod
+    def dry(model: Model, *, multiplier: float = 0.800000011920929, base: float = 1.75, allowed_length: int = 2, last_n: int = 64, breakers: _Sequence[str] = ['\n', ':', '"', '*']) -> Sampler:
+        """
+        Don't repeat yourself: from a token that would extend a repetition of n >= allowed_length tokens among the last `last_n`, subtract multiplier * base ** (n - allowed_length). A repetition does not reach across `breakers`.
+        """
+
+    @staticmethod
+    def logit_bias(model: Model, biases: Mapping[int, float]) -> Sampler:
+        """Add to the logits of tokens, by id; -inf forbids a token."""
+
+    @staticmethod
+    def grammar(model: Model, text: str, root: str = 'root') -> Sampler:
+        """
+        Keep tokens that continue a text of this GBNF grammar. Raises BadGrammar, with line and column.
+        """
+
+    @staticmethod
+    def grammar_lazy_patterns(model: Model, text: str, *, root: str = 'root', patterns: _Sequence[str] = [], tokens: _Sequence[int] = []) -> Sampler:
+        """
+        Like grammar, but only once a regular expression of `patterns` is found in what was accepted (the text from its first group on must then fit), or a token of `tokens` was accepted.
+        """
+
+    @staticmethod
+    def greedy() -> Sampler:
+        """Choose the most probable token."""
+
+    @staticmethod
+    def dist(seed: int = 0) -> Sampler:
+        """
+        Draw a token by probability. Seed 4294967295 draws another seed: look at `seed`.
+        """
+
+    @staticmethod
+    def mirostat(model: Model, tau: float = 5.0, eta: float = 0.10000000149011612, m: int = 100, seed: int = 0) -> Sampler:
+        """
+        Draw so that the surprise stays near `tau` bits, learning at rate `eta` from `m` tokens. https://arxiv.org/abs/2007.14966
+        """
+
+    @staticmethod
+    def mirostat_v2(tau: float = 5.0, eta: float = 0.10000000149011612, seed: int = 0) -> Sampler:
+        """
+        Mirostat 2: drop tokens of more surprise than a moving bound, then draw.
+        """
+
+    @staticmethod
+    def adaptive_p(target: float, decay: float = 0.8999999761581421, seed: int = 0) -> Sampler:
+        """
+        Draw tokens near the probability `target`, on average over 1 / (1 - decay) tokens. https://github.com/ggml-org/llama.cpp/pull/17927
+        """
+
+    @staticmethod
+    def chain(parts: _Sequence[Sampler]) -> Sampler:
+        """
+        Samplers that work one after another, copied with their state; parts that are chains are taken apart. Only the last may choose.
+        """
+
     def sample(self, sequence: Sequence) -> int:
         """
-        The next token, from the sequence's last logits; it counts as accepted.
+        The next token, from the sequence's last logits; it counts as accepted. Raises BadGrammar where no token fits, and BadArgument if the last sampler only filters.
+        """
+
+    def apply(self, logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Candidates:
+        """
+        What is left of logits of shape (n_vocab,), float32. Draws as sample() does, and accepts nothing.
         """
 
     def accept(self, tokens: _Sequence[int]) -> None:
-        """Take note of tokens already in the ledger, for the penalties."""
+        """
+        Take note of tokens that come next in the ledger: penalties count them, grammars move on. Raises BadGrammar for a token that does not fit; those before it stay accepted.
+        """
 
     def reset(self) -> None:
-        """Forget accepted tokens and start the random draw again."""
+        """Forget accepted tokens and start the random draws again."""
+
+    def clone(self) -> Sampler:
+        """A copy that goes on from the same state."""
+
+    @property
+    def name(self) -> str:
+        """The name of its static method."""
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the parts, in order."""
+
+    @property
+    def seed(self) -> int | None:
+        """The seed of the last part that draws, None if none does."""
+
+def top_logprobs(sequence: Sequence, k: int) -> tuple[Annotated[NDArray[numpy.int32], dict(shape=(None,))], Annotated[NDArray[numpy.float32], dict(shape=(None,))]]:
+    """
+    The k most probable tokens of the sequence's last logits, ties by id: ids, int32, and the natural logarithms of their probabilities over the whole vocabulary, float32; both of shape (k,), owners.
+    """
 
 class Adapter:
     """

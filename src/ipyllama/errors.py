@@ -86,7 +86,14 @@ class BadArgument(LlamaError, ValueError):
 
 
 class BadGrammar(LlamaError, ValueError):
-    """A GBNF grammar cannot be read, or what was generated does not follow it."""
+    """A GBNF grammar cannot be read, or what was generated does not follow it.
+
+    `line` and `column` (in characters, from 1) tell where in the grammar; None where the error has no place in it.
+    """
+
+    def __init__(self, message: str, line: int | None = None, column: int | None = None) -> None:
+        super().__init__(message)
+        self.line, self.column = line, column
 
 
 class CannotTrim(LlamaError):

@@ -87,8 +87,8 @@ class LLM:
     def complete(self, prompt: str, **options: Any) -> Reply:
         """Continue `prompt` as it is, without a template. Control tokens written out in it count as such.
 
-        `options`: max_tokens, temperature, top_p, top_k, min_p, repeat_penalty, seed, stop; `GenerateOptions` has
-        their meaning and defaults.
+        `options`: max_tokens, stop, temperature, top_p, top_k, min_p, repeat_penalty, seed, grammar, logit_bias and all
+        others of `GenerateOptions`, which has their meaning and defaults.
 
         Raises `BadOption` and `PromptTooLong`. Ctrl-C raises `Interrupted`, whose `reply` holds what was generated.
         """

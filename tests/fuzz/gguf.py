@@ -68,7 +68,7 @@ def use(path: Path) -> None:
     options.n_ctx, options.n_batch = 128, 64
     sequence = _core.Sequence(_core.Context(model, options))
     sequence.decode([1, 5, 100])
-    _core.Sampler(model, _core.SamplerOptions()).sample(sequence)
+    _core.Sampler.greedy().sample(sequence)
     model.tokenize("Hello <|im_start|> \u00e9", parse_special=True)
     model.detokenize([1, 5, 100])
     model.metadata(), model.chat_template()

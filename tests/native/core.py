@@ -27,13 +27,29 @@ def make_sequence(path: Path, **options: object) -> _core.Sequence:
     return _core.Sequence(make_context(_core.Model.load(str(path)), **options))
 
 
-def make_sampler(model: _core.Model, **options: object) -> _core.Sampler:
-    """A sampler with every filter off, except what `options` of SamplerOptions say."""
-    chosen = _core.SamplerOptions()
-    everything = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
-    for name, value in {**everything, **options}.items():
-        setattr(chosen, name, value)
-    return _core.Sampler(model, chosen)
+def make_sampler(model: _core.Model, **options: float) -> _core.Sampler:
+    """Penalties, top-k, top-p, min-p, temperature, draw: every filter off, except what `options` say."""
+    chosen = {
+        "temperature": 1.0,
+        "top_k": 0,
+        "top_p": 1.0,
+        "min_p": 0.0,
+        "repeat": 1.0,
+        "last_n": 64,
+        "seed": 0,
+        **options,
+    }
+    make = _core.Sampler
+    return make.chain(
+        [
+            make.penalties(model, last_n=chosen["last_n"], repeat=chosen["repeat"]),
+            make.top_k(chosen["top_k"]),
+            make.top_p(chosen["top_p"]),
+            make.min_p(chosen["min_p"]),
+            make.temp(chosen["temperature"]),
+            make.dist(chosen["seed"]),
+        ]
+    )
 
 
 def run_apart(code: str, *arguments: object) -> str:

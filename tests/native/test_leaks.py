@@ -31,7 +31,7 @@ def context():
     made = _core.Context(shared, options)
     sequence = _core.Sequence(made)
     sequence.decode([1, 5, 100])
-    _core.Sampler(shared, _core.SamplerOptions()).sample(sequence)
+    _core.Sampler.greedy().sample(sequence)
     return [made, sequence]
 
 cycle = {"model": model, "context": context}[kind]
@@ -86,7 +86,7 @@ context = _core.Context(model, options)
 sequence = _core.Sequence(context)
 sequence.decode([1, 5, 100])
 logits = sequence.logits()
-sampler = _core.Sampler(model, _core.SamplerOptions())
+sampler = _core.Sampler.greedy()
 sampler.sample(sequence)
 if sys.argv[2] == "leak":
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(sampler))

@@ -23,7 +23,6 @@ llama-bytes (the same with é漢🙂é..., a token for each byte); gemma3 (windo
 qwen2vl (positions of four numbers, M-RoPE); mamba (recurrent); lfm2 and jamba (hybrid); bert (embeddings);
 bert-rank (reranker); gpt2 (64 learned positions); t5 (encoder and decoder)"""
 _DEEPER = ("gemma3", "lfm2", "jamba")  # both kinds of layer, twice
-_WINDOW = 32
 _OTHERS = {"gpt2": gpt2, "t5": t5}
 _CYCLES = {
     "llama-bigram": [*"abcdefghijklmnopqrstuvwxyz", SPACE],
@@ -35,13 +34,17 @@ def build(
     arch: str,
     path: Path,
     seed: int = 0,
+    *,
+    f32: bool = False,
     added: Mapping[str, Array] | None = None,
     more: Callable[[gguf.GGUFWriter], None] | None = None,
+    **sizes: int,
 ) -> None:
-    """Write the model of `arch` (one of ARCHS) to `path`. Seeds give different weights, sizes stay.
+    """Write the model of `arch` (one of ARCHS) to `path`. Seeds give different weights; `sizes` are those of Shape.
 
-    `added` is added to the weights that it names (decoders other than llama-bigram and -bytes), which then are f32.
-    The bias of ffn_down, which these models have not, counts as zero. `more` adds metadata.
+    `f32` writes no matrix as f16, so that arithmetic of any kind agrees with llama.cpp's to five digits. `added` is
+    added to the weights that it names (decoders other than llama-bigram and -bytes), which then are f32. The bias of
+    ffn_down, which these models have not, counts as zero. `more` adds metadata.
     """
     upstream = "llama" if arch in _CYCLES else {"bert-rank": "bert"}.get(arch, arch)
     writer = gguf.GGUFWriter(str(path), upstream)
@@ -56,7 +59,8 @@ def build(
     elif arch in _CYCLES:
         _bigram(writer, rng, _CYCLES[arch])
     else:
-        _decoder(Layers(writer, rng, Shape(n_layer=4 if arch in _DEEPER else 2), added or {}), arch)
+        shape = Shape(**{"n_layer": 4 if arch in _DEEPER else 2, **sizes})
+        _decoder(Layers(writer, rng, shape, f32, added or {}), arch)
     if more is not None:
         more(writer)
     writer.write_header_to_file()
@@ -177,7 +181,7 @@ def _add_architecture(layers: Layers, arch: str, kv_heads: list[int]) -> None:
     if arch == "qwen2vl":
         writer.add_rope_dimension_sections([2, 3, 3, 0])  # pairs of a head that each number turns
     if arch == "gemma3":
-        writer.add_sliding_window(_WINDOW)
+        writer.add_sliding_window(shape.n_swa)
         writer.add_sliding_window_pattern([i % 2 == 0 for i in range(shape.n_layer)])
         writer.add_key_length(shape.head)
         writer.add_value_length(shape.head)
