@@ -20,7 +20,7 @@ nb::object to_rows(std::vector<float> values, const Embeddings &found) {
 nb::list embed(const Context &self, const std::vector<std::vector<llama_token>> &inputs) {
     Embeddings found;
     {
-        const nb::gil_scoped_release release;
+        const ReleasedGil release;
         found = ipyllama::embed(self, inputs);
     }
     nb::list rows;

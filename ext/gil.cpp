@@ -45,3 +45,7 @@ void ReleasedGil::on_exit() {
     }
     PyEval_RestoreThread(state);
 }
+
+void ReleasedGil::on_fork() {
+    n_away = 0;
+}

@@ -15,6 +15,8 @@ class ReleasedGil {
 
     // For Python's `atexit`: waits for the steps that run.
     static void on_exit();
+    // For a child process, where the threads of its parent are not.
+    static void on_fork();
 
   private:
     PyThreadState *state_;

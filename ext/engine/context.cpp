@@ -177,8 +177,13 @@ ContextHandle::ContextHandle(std::shared_ptr<ModelHandle> model_, const ContextO
     kv.emplace(context, model->model, llama_n_seq_max(context));
 }
 
-void ContextHandle::check(const std::vector<Piece> &pieces) const {
+void ContextHandle::check_steps_to(llama_pos last) const {
     require(!llama_model_has_encoder(model->model), "models with an encoder and a decoder are not supported");
+    require(last < n_positions_,
+            "this model has learned " + std::to_string(n_positions_) + " positions, and no more follow");
+}
+
+void ContextHandle::check(const std::vector<Piece> &pieces) const {
     const auto n_batch = llama_n_batch(context);
     const auto n_ctx = llama_n_ctx(context);
     const auto n = std::accumulate(pieces.begin(), pieces.end(), std::size_t{0},
@@ -194,8 +199,7 @@ void ContextHandle::check(const std::vector<Piece> &pieces) const {
                 "the sequence goes on at position " + std::to_string(kv->next(piece.id)));
         require(cells.size() + piece.tokens.size() <= n_ctx,
                 "the context of " + std::to_string(n_ctx) + " tokens is full");
-        require(piece.positions.back() < n_positions_,
-                "this model has learned " + std::to_string(n_positions_) + " positions, and no more follow");
+        check_steps_to(piece.positions.back());
         std::for_each(piece.tokens.begin(), piece.tokens.end(), [&](llama_token token) { model->check_token(token); });
     }
     if (abort) {

@@ -69,6 +69,8 @@ struct ContextHandle {
     void decode(const std::vector<Piece> &pieces);
     // The same for a model that keeps no memory. Has to fit into one micro-batch.
     void encode(const std::vector<Piece> &pieces);
+    // Throws bad_argument for what this model cannot take a step of, or to.
+    void check_steps_to(llama_pos last) const;
     // Lets llama.cpp turn keys whose positions were moved. Throws the logits away.
     void apply_shift();
     // How this context's state is written down; evaluates one token if nothing is in memory yet.

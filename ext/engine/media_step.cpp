@@ -139,6 +139,7 @@ void evaluate(const Multimodal &projector, const Sequence &sequence, const Chunk
     handle->kv->memory();
     check(*handle, slot->id, chunk, rows, both_ways);
     const llama_pos first = handle->kv->next(slot->id);
+    handle->check_steps_to(first + chunk.n_positions() - 1);
     const auto all = places(chunk, first);
     const auto n_before = handle->kv->cells(slot->id).size();
     const BothWays attention(handle->context, both_ways);
