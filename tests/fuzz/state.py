@@ -71,7 +71,7 @@ class Bench:
             self.model = _core.Model.load(str(Path(folder) / "tiny.gguf"))
         self.context = _core.Context(self.model, options)
         self.sequence, self.neighbour, self.spare = (_core.Sequence(self.context) for _ in range(3))
-        self.sampler = _core.Sampler(self.model, _core.SamplerOptions())
+        self.sampler = _core.Sampler.chain([_core.Sampler.top_k(40), _core.Sampler.dist(1)])
         self.reference = self.evaluate_reference()
         self.samples = self.make_samples(transposed=given.get("flash_attention") == 0)
 
