@@ -368,7 +368,7 @@ def test_a_copy_on_the_device_that_lies_in_more_pieces_than_the_last() -> None:
         from native.walk.kinds import KINDS
         from native.walk.run import failure_of
         pieces = [("batch", [(0, 1, n, "LAST"), (1, 1, n, "LAST")]) for n in range(40)]
-        for kind in KINDS:  # those of some architectures lie in one piece always
+        for kind in [kind for kind in KINDS if kind.on_device]:
             operations = [
                 ("open", 0), ("open", 1), ("decode", 0, 40, 3), ("save_on_device", "X", 0), ("decode", 0, 9, 1),
                 ("restore_on_device", "X", 0), ("clear_all", True), *pieces, ("save_on_device", "Y", 0),

@@ -53,6 +53,7 @@ def test_random_walks(kind: Kind) -> None:
     for number in range(WALKS):
         outcomes += walk(kind, f"sample.{number}")
     never = set() if kind.has_partial else {"rewind"}
+    never |= set() if kind.on_device else {"save_on_device", "restore_on_device"}
     assert names(outcomes, "done") >= OPERATIONS - {"flag"} - never
     assert names(outcomes, "Aborted") >= {"flag"}
     refused = {"rm", "trim", "cp", "save"} if kind.recurrent else set()

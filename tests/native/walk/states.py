@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -63,15 +64,20 @@ class MemoryWithStates(Memory):
         if not self.kind.has_partial or not same or (n < len(tokens) and tokens[n].pos == tokens[n - 1].pos):
             raise Refused(BadArgument)
         self.applied_shift()
-        known = slice(-1, None) if self.kind.recurrent else slice(None)  # positions that the partial state names
-        if [t.pos for t in tokens[:n][known]] != [t.pos for t in saved.run.tokens[known]]:
+        start = saved.run.tokens[-1].pos if self.kind.recurrent else saved.run.hole_end
+        named = [token.pos for token in saved.run.tokens if token.pos >= start]  # by the partial state
+        kept = [token.pos for token in tokens[:n]]
+        if named[-1] != kept[-1] or Counter(named) - Counter(kept):
             raise Refused(BadState)
-        if self.kind.window and saved.run.hole_end > self.seen_from(tokens[:n]):
-            raise Refused(BadState)
+        complete_from = kept[0]
+        if self.kind.window:
+            pairs = zip(reversed(named), reversed(kept), strict=False)
+            complete_from = [pos for pos, other in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)][-1]
+            if complete_from > self.seen_from(tokens[:n]):
+                raise Refused(BadState)
         self.logits.pop(number, None)
-        self.runs[number] = Run(
-            tokens[:n], _hole(tokens[0].pos, saved.run.hole_end), _first(self.run(number).history, n)
-        )
+        hole_end = _hole(kept[0], complete_from)
+        self.runs[number] = Run(tokens[:n], hole_end, _first(self.run(number).history, n))
 
     def save_all(self) -> dict[int, Run]:
         self.applied_shift()

@@ -10,10 +10,11 @@ from typing import Any
 from native.walk import upstream
 from native.walk.kinds import N_VOCAB
 from native.walk.rules import Piece, Refused, Run
+from native.walk.states import Saved
 from native.walk.subject import Copy, Failure, Subject, attempt, tokens_of
 
 from ipyllama import _core
-from ipyllama.errors import Aborted, BadState, DecodeError, LlamaError
+from ipyllama.errors import Aborted, BadArgument, BadState, DecodeError, LlamaError
 
 
 class Walk(Subject):
@@ -193,13 +194,19 @@ class Walk(Subject):
         positions = {token.pos for token in self.model.run(number).tokens} if number in self.sequences else set()
         if number in self.sequences and (len(positions) > 1 or len(self.sequences[number]) < 2):
             data, saved = self.both(
-                self.sequences[number].save_on_device, self._observed(lambda: self.model.save(number))
+                self.sequences[number].save_on_device, self._observed(lambda: self._saved_on_device(number))
             )
             if saved is not None:
                 if data.n_tokens != len(saved.run.tokens):
                     raise Failure("n_tokens is not the number of tokens")
                 self.copies[name] = Copy(data, saved, owner=self.sequences[number])
                 self.on_device[number] = name
+
+    def _saved_on_device(self, number: int) -> Saved:
+        saved = self.model.save(number)  # a pending shift is applied first
+        if not self.kind.on_device:
+            raise Refused(BadArgument)
+        return saved
 
     def do_restore_on_device(self, name: str, number: int) -> None:
         copy = self.copies.get(name)
