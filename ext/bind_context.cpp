@@ -103,7 +103,7 @@ void bind_state(nb::class_<Context> &context) {
         .def(
             "state_tokens",
             [](Context &self, const ConstBytes &state) {
-                const nb::gil_scoped_release release;
+                const ReleasedGil release;
                 return self.state_tokens({state.data(), state.size()});
             },
             "state"_a.noconvert(),

@@ -17,13 +17,13 @@ template <typename... Arguments> auto maker(SamplerPart (*make)(Arguments...)) {
 
 Candidates apply(Sampler &self, nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu> logits) {
     std::vector<float> values(logits.data(), logits.data() + logits.size());
-    const nb::gil_scoped_release release;
+    const ReleasedGil release;
     return self.apply(values);
 }
 
 auto top_logprobs(const Sequence &sequence, int k) {
     auto found = [&] {
-        const nb::gil_scoped_release release;
+        const ReleasedGil release;
         return ipyllama::top_logprobs(sequence, k);
     }();
     return std::pair(to_array(std::move(found.first)), to_array(std::move(found.second)));

@@ -120,7 +120,7 @@ void bind_state(nb::class_<Sequence> &sequence) {
         .def(
             "state_tokens",
             [](const Sequence &self, const ConstBytes &state) {
-                const nb::gil_scoped_release release;
+                const ReleasedGil release;
                 return self.state_tokens(bytes(state));
             },
             "state"_a.noconvert(),
