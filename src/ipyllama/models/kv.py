@@ -24,13 +24,15 @@ _ROWS: Final = {name.lower(): (block, size) for name, block, size in TENSOR_TYPE
 def kv_bytes(header: GgufHeader, n_ctx: int, kv_type: str = "f16", n_sequences: int = 1) -> int:
     """Bytes of KV and recurrent state of a context of `n_ctx` tokens that keeps every cell of windowed layers.
 
+    Recurrent state is there once more than there are sequences: contexts have one to spare, for copies.
+
     `kv_type` is one of KV_TYPES; 0 for encoders, which keep nothing. Exact for the families of this project's tests
     (Llama, Gemma 3, Mamba, LFM2, Jamba); for others as exact as the file tells which layer remembers what.
     """
     if not header.causal:
         return 0
     cells = -(-n_ctx // _CELLS) * _CELLS
-    recurrent = len(_recurrent_layers(header)) * _state_values(header) * _F32 * n_sequences
+    recurrent = len(_recurrent_layers(header)) * _state_values(header) * _F32 * (n_sequences + 1)
     return cells * _row_bytes(header, kv_type) + recurrent
 
 
