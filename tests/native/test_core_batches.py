@@ -225,12 +225,12 @@ def test_an_abort_waits_until_keys_are_turned(tiny) -> None:
     """A step first turns the keys of tokens that were moved; an abort left some layers turned and others not."""
     model = _core.Model.load(str(tiny("llama")))
     there = _core.Sequence(make_context(model, n_ctx=4096, n_batch=4096))
-    there.decode(TOKENS * 5, position=25)
+    there.decode(TOKENS * 3, position=25)
     there.decode([9])
-    for delay in [0.00005 * n for n in range(30)]:
+    for delay in [0.00005 * n for n in range(16)]:
         context = make_context(model, n_ctx=4096, n_batch=4096)
         sequence = _core.Sequence(context)
-        sequence.decode(TOKENS * 5)
+        sequence.decode(TOKENS * 3)
         sequence.add(0, None, 25)
         timer = threading.Timer(delay, context.abort)
         timer.start()
@@ -238,6 +238,6 @@ def test_an_abort_waits_until_keys_are_turned(tiny) -> None:
             sequence.decode([9] * 200)
         timer.join()
         context.clear_abort()
-        sequence.trim(len(TOKENS) * 5)
+        sequence.trim(len(TOKENS) * 3)
         sequence.decode([9])
         assert off(sequence.logits(), there.logits()) < TOLERANCE

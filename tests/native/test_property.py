@@ -12,14 +12,14 @@ seed and the shortest list of operations that was found. Walks with `abort` depe
 
 Bugs that were planted in ext/engine to see that they are found, and the walk of --seed 0 that did:
 
-- Kv::check_shift does not look for shared cells. Walk 13, hybrid: fork, fork, add(0, None, 20):
-  "should have raised CannotShift, but: None".
+- Kv::check_shift does not look for shared cells. Walk 14, attention: 2 tokens, cp to another sequence, add(0, None, 60)
+  there: "should have raised CannotShift, but: None".
 - Kv::join forgets hole_end_. Walk 3, window: 8 tokens, save A, 58 more, save B of [60, None), restore A, append B,
   rm(96, None): "should have raised CannotTrim, but: None".
-- Sequence::append does not clear the scratch sequence. Walk 4, recurrent: save, decode, append, decode:
-  "used is 3 instead of 2".
-- Kv::remove lets the window begin one token too late. Walk 415, window: 15 tokens, add(3, 12, 20), a step of another
-  sequence, trim(2): "tokens are []" (the removal is caught by the check that follows it, and has cost the sequence).
+- Sequence::append does not clear the scratch sequence. Walk 0, attention: 15 tokens, save A, 1 more, save B of
+  [15, None), restore A, append B, save_all: "llama.cpp holds other cells: ... Cell(pos=15, sequences={2, 4})".
+- Kv::remove lets the window begin one token too late. Walk 339, window: three sequences that fill the memory, trim(106)
+  of 107: "tokens are []" (the check after the removal sees it, and the sequence is gone).
 
 Faults of llama.cpp and of ours that they found are in test_core_memory.py and test_core_batches.py.
 """

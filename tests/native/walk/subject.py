@@ -11,7 +11,7 @@ import numpy as np
 from native.walk import upstream
 from native.walk.kinds import N_VOCAB, Kind
 from native.walk.oracles import oracle
-from native.walk.rules import Refused, Run
+from native.walk.rules import Refused, Run, Token
 from native.walk.states import MemoryWithStates, Saved
 
 from ipyllama import _core
@@ -32,11 +32,11 @@ def tokens_of(n: int, salt: int) -> tuple[int, ...]:
 
 @dataclass(slots=True)
 class Copy:
-    """Saved bytes and what is in them. `origin`: what all tokens of the sequence were then."""
+    """Saved bytes and what is in them. `origin`: all tokens of the sequence then."""
 
     data: Any
     saved: Saved
-    origin: tuple[object, ...] = ()
+    origin: tuple[Token, ...] = ()
     owner: object = None  # of a state on the device
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from native.walk import upstream
 from native.walk.kinds import N_VOCAB
-from native.walk.rules import Piece, Refused, Run
+from native.walk.rules import Piece, Refused, Run, Token
 from native.walk.states import Saved
 from native.walk.subject import Copy, Failure, Subject, attempt, tokens_of
 
@@ -141,7 +140,7 @@ class Walk(Subject):
             if saved is not None:
                 if self.sequences[number].state_size(p0, p1, partial=partial) != len(data):
                     raise Failure("state_size() is not the size of save()")
-                self.copies[name] = Copy(data, saved, tuple(token.made for token in self.model.run(number).tokens))
+                self.copies[name] = Copy(data, saved, self.model.run(number).tokens)
 
     def do_restore(self, name: str, number: int) -> None:
         copy = self.copies.get(name)
@@ -163,7 +162,7 @@ class Walk(Subject):
         if not copy or number not in self.sequences or copy.owner is not None or copy.saved.partial:
             return
         before = self.model.run(number).tokens
-        if not self._fits(copy, tuple(token.made for token in before)):
+        if not self._fits(copy, before):
             return
         tokens = [token.token for token in copy.saved.run.tokens]
         result, got = attempt(lambda: self.sequences[number].append(copy.data, tokens))
@@ -173,10 +172,11 @@ class Walk(Subject):
             return
         self.settle(result, got, lambda: self.model.append(number, copy.saved))
 
-    def _fits(self, copy: Copy, before: tuple[object, ...]) -> bool:
+    def _fits(self, copy: Copy, before: tuple[Token, ...]) -> bool:
         """Recurrent state sums up what came before, so a part of a sequence has a meaning in its own place only."""
-        made = (*before, *(token.made for token in copy.saved.run.tokens))
-        return not (self.kind.recurrent and self.kind.attention) or _same(made, copy.origin)
+        there = [token.pos for token in before] == [token.pos for token in copy.origin[: len(before)]]
+        in_place = there and _same((*before, *copy.saved.run.tokens), copy.origin)
+        return in_place or not (self.kind.recurrent and self.kind.attention)
 
     def do_rewind(self, name: str, number: int) -> None:
         copy = self.copies.get(name)
@@ -184,7 +184,7 @@ class Walk(Subject):
             return
         tokens, saved = self.model.run(number).tokens, copy.saved.run.tokens
         alike = [t.token for t in tokens[: len(saved)]] == [t.token for t in saved]
-        if alike and not _same([t.made for t in tokens[: len(saved)]], copy.origin):
+        if alike and not _same(tokens[: len(saved)], copy.origin):
             return  # the same tokens with other numbers in their cells: nothing can tell
         ids = [token.token for token in saved]
         self.both(lambda: self.sequences[number].rewind(copy.data, ids), lambda: self.model.rewind(number, copy.saved))
@@ -247,8 +247,9 @@ class Walk(Subject):
         self.both(lambda: self.context.restore(data, tokens), lambda: self.model.restore_all(runs))
 
 
-def _same(a: Any, b: Any) -> bool:
-    return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
+def _same(tokens: tuple[Token, ...], others: tuple[Token, ...]) -> bool:
+    """True if each pair comes from one evaluation."""
+    return len(tokens) == len(others) and all(a.made is b.made for a, b in zip(tokens, others, strict=True))
 
 
 def _complete_from(cells: list[upstream.Cell], number: int, run: Run) -> int:
