@@ -38,7 +38,7 @@ dev: $(READY)  ## run the native tests on a debug build of our code, where nanob
 
 asan: $(READY)  ## run them with everything, llama.cpp too, under ASan and UBSan (the first build takes long)
 	@$(call build_preset,$@)
-	@$(RUN) tests/on_build.py $@ -m pytest -p no:timeout tests/native $(ARGS)
+	@$(RUN) tests/on_build.py $@ -m pytest --timeout=1800 tests/native $(ARGS)
 
 lab: $(READY)  ## open the notebooks in JupyterLab
 	@$(RUN) -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS) notebooks

@@ -4,13 +4,17 @@
     python tests/on_build.py asan -m fuzz gguf --cases 1000
 
 The preset must be built (`make asan` does it). Packages come from this Python's environment, ours from `src`.
+What the sanitizers report ends the process that it happens in, goes to build/asan/reports, and is summed up at the end.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,9 +29,22 @@ sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ 
 def main() -> int:
     preset, *arguments = sys.argv[1:]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(overlay(preset)), str(ROOT / "tests")))}
+    reports = ROOT / "build" / preset / "reports"
+    shutil.rmtree(reports, ignore_errors=True)
+    reports.mkdir()
     if preset == "asan":
-        environment |= sanitizers()
-    return subprocess.run([sys.executable, *arguments], env=environment, cwd=ROOT, check=False).returncode
+        environment |= sanitizers(reports)
+    done = subprocess.run([sys.executable, *arguments], env=environment, cwd=ROOT, check=False)
+    found = Counter(first_line(report) for report in reports.iterdir())
+    for line, n in found.most_common():
+        sys.stderr.write(f"reported by {n} processes, see {reports.relative_to(ROOT)}: {line}\n")
+    return done.returncode or bool(found)
+
+
+def first_line(report: Path) -> str:
+    """What went wrong and where, without the number of the process."""
+    lines = [line for line in report.read_text(errors="replace").splitlines() if "error" in line or "ERROR" in line]
+    return re.sub(r"==\d+==|0x[0-9a-f]+", "", lines[0]) if lines else report.name
 
 
 def overlay(preset: str) -> Path:
@@ -45,10 +62,10 @@ def overlay(preset: str) -> Path:
     return package.parent
 
 
-def sanitizers() -> dict[str, str]:
+def sanitizers(reports: Path) -> dict[str, str]:
     """The interpreter is not built with the sanitizers, so their runtime goes in first, and C++'s for its exceptions.
 
-    Leaks are not looked for: CPython leaves memory to the system at exit. Any other report ends the process.
+    Leaks are not looked for: CPython leaves memory to the system at exit.
     """
     names = ("libasan.so", "libstdc++.so")
     found = [
@@ -58,8 +75,9 @@ def sanitizers() -> dict[str, str]:
     suppressions = ROOT / "tests" / "native" / "ubsan.supp"
     return {
         "LD_PRELOAD": " ".join(found),
-        "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=1:strict_string_checks=1",
-        "UBSAN_OPTIONS": f"halt_on_error=1:print_stacktrace=1:suppressions={suppressions}",
+        "ASAN_OPTIONS": f"detect_leaks=0:detect_stack_use_after_return=1:log_path={reports / 'report'}",
+        "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1:"
+        f"suppressions={suppressions}:log_path={reports / 'report'}",
     }
 
 

@@ -53,7 +53,7 @@ def spots(data: bytes) -> tuple[list[Spot], int]:
         text()
         for _ in range(take(4, "dims")):
             take(8, "shape")
-        take(4, "type")
+        take(4, "tensor type")
         take(8, "offset")
     return found, at
 
@@ -81,6 +81,13 @@ def overwrite(random: Random, data: bytearray, chosen: list[Spot]) -> None:
     for spot in random.choices(chosen, k=random.choice((1, 1, 2, 3))):
         old = int.from_bytes(data[spot.at : spot.at + spot.size], "little")
         data[spot.at : spot.at + spot.size] = number(random, spot.size, old).to_bytes(spot.size, "little")
+
+
+def retype(random: Random, data: bytearray, chosen: list[Spot], types: list[int]) -> None:
+    """A tensor claims another type that there is, and the file is long enough for it."""
+    spot = random.choice(chosen)
+    data[spot.at : spot.at + 4] = random.choice(types).to_bytes(4, "little")
+    data += bytes(1 << 20)
 
 
 def flip(random: Random, data: bytearray, header: int) -> None:

@@ -13,7 +13,9 @@ import ipyllama
 from fuzz import damage
 from ipyllama import _core
 from ipyllama.errors import BadModelFile, LlamaError
+from ipyllama.models.quants import TENSOR_TYPES
 
+KINDS = (("value",), ("value", "type", "tensor type"), ("shape", "dims", "offset"), ("length", "count", "version"))
 ARCHS = ("llama", "llama-bigram", "gemma3", "mamba", "lfm2", "jamba", "bert")
 
 
@@ -40,10 +42,14 @@ def make(random: Random) -> bytes:
         return damage.forge(random)
     sound, found, header = base(random.choice(ARCHS))
     data = bytearray(sound)
-    kinds = random.choice((("value",), ("value", "type"), ("shape", "dims", "offset"), ("length", "count", "version")))
-    match random.choice(("numbers", "numbers", "numbers", "flip", "cut", "move")):
+    kinds = random.choice(
+        (("value",), ("value", "type", "tensor type"), ("shape", "dims", "offset"), ("length", "count", "version"))
+    )
+    match random.choice(("numbers", "numbers", "numbers", "retype", "flip", "cut", "move")):
         case "numbers":
             damage.overwrite(random, data, [spot for spot in found if spot.kind in kinds])
+        case "retype":
+            damage.retype(random, data, [spot for spot in found if spot.kind == "tensor type"], list(TENSOR_TYPES))
         case "flip":
             damage.flip(random, data, header)
         case "cut":

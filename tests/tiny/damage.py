@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ipyllama.models.parse import parse_gguf
 
-F16, I16, F64 = 1, 25, 28
+F16, Q8_1, I16, F64 = 1, 9, 25, 28
 
 
 def with_value(source: Path, target: Path, key: str, layout: str, value: float) -> Path:

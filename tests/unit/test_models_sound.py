@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tiny import ARCHS
-from tiny.damage import F16, F64, I16, with_type, with_value
+from tiny.damage import F16, F64, I16, Q8_1, with_type, with_value
 
 from ipyllama.errors import BadModelFile
 from ipyllama.models import read_header
@@ -35,12 +35,15 @@ def test_an_epsilon_that_is_no_small_number(tiny: Callable[[str], Path], tmp_pat
         ("blk.1.ffn_down.weight", I16),
         ("token_embd.weight", F64),
         ("output.weight", I16),
+        ("blk.1.ffn_down.weight", Q8_1),
+        ("blk.0.shortconv.in_proj.weight", I16),
     ],
 )
 def test_a_tensor_of_a_type_that_nothing_computes_with(
     tiny: Callable[[str], Path], tmp_path: Path, tensor: str, type_id: int
 ) -> None:
-    changed = with_type(tiny("llama"), tmp_path / "x.gguf", tensor, type_id)
+    source = tiny("lfm2" if "shortconv" in tensor else "llama")
+    changed = with_type(source, tmp_path / "x.gguf", tensor, type_id)
     with changed.open("ab") as file:
         file.truncate(changed.stat().st_size + (1 << 20))  # long enough for the type that it claims
     with pytest.raises(BadModelFile, match=f"damaged: {tensor}"):
