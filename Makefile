@@ -29,8 +29,9 @@ test: $(READY)  ## run the tests (ARGS="-k name" picks some)
 	@$(RUN) -m pytest tests/browser $(ARGS) || [ $$? = 5 ]  # 5: ARGS picks none of these
 	@$(RUN) -m pytest --ignore=tests/browser $(ARGS)
 
-fuzz: $(READY)  ## try 50,000 damaged files (ARGS="--cases 1000 --seed 7")
-	@PYTHONPATH=tests $(RUN) -m fuzz gguf --cases 50000 $(ARGS)
+fuzz: $(READY)  ## 50,000 damaged states, model files, and objects called at random (ARGS="--cases 1000 --seed 7")
+	@for target in state gguf calls; do PYTHONPATH=tests $(RUN) -m fuzz $$target --cases 50000 $(ARGS) || exit 1; done
+	@cd tests && ../$(RUN) -m native.walk.run --cases 5000
 
 dev: $(READY)  ## run the native tests on a debug build of our code, where nanobind reports what leaks
 	@$(call build_preset,$@)

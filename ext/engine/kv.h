@@ -19,6 +19,9 @@ struct Cell {
     llama_pos length = 1; // positions up to the next token: more than one at the end of an image with M-RoPE
 };
 
+// Where cells are, in their order.
+std::vector<llama_pos> positions_of(const std::vector<Cell> &cells);
+
 // Half-open range of positions [begin, end).
 struct Positions {
     llama_pos begin = 0;

@@ -14,7 +14,7 @@ from fuzz.worker import run_case
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m fuzz", description="Run many random cases against a target.")
-    parser.add_argument("target", help="a module of tests/fuzz: gguf ...")
+    parser.add_argument("target", help="a module of tests/fuzz: state, gguf, calls")
     parser.add_argument("--cases", type=int, default=1000, help="how many (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000, help="default: another one each time")
     parser.add_argument("--patience", type=float, default=30, help="seconds for one case (default: %(default)s)")

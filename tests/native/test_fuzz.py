@@ -14,6 +14,22 @@ def test_damaged_files_are_refused_or_work() -> None:
     assert min(report.outcomes[word] for word in ("refused", "loaded and used", "read, then refused by llama.cpp")) > 3
 
 
+def test_damaged_states_are_refused_or_taken_as_they_tell() -> None:
+    report = run("state", 1500, seed=5)
+    assert report.failures == []
+    assert sum(report.outcomes.values()) == 1500
+    ways = {"refused", "taken by restore", "taken by append", "taken by rewind", "taken by context"}
+    assert set(report.outcomes) == ways  # and none that only llama.cpp itself has refused
+    assert min(report.outcomes.values()) > 10
+
+
+def test_whatever_is_called_with_whatever_the_process_lives() -> None:
+    report = run("calls", 250, seed=4)
+    assert report.failures == []
+    assert sum(report.outcomes.values()) == 250
+    assert all(f"{arch}, few refused" in report.outcomes for arch in ("llama", "gemma3", "mamba", "lfm2", "qwen2vl"))
+
+
 def test_every_failure_is_noticed_and_the_rest_goes_on() -> None:
     report = run("selfcheck", 8, seed=18, patience=5)
     kinds = Counter(failure.kind for failure in report.failures)
