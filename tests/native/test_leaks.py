@@ -72,6 +72,35 @@ def test_a_leak_would_be_seen(tiny, kind: str) -> None:
     assert grown(tiny("llama"), kind, "leak") > 15
 
 
+FREED = """
+import sys
+import psutil
+from ipyllama import _core
+
+process = psutil.Process()
+rss = lambda: process.memory_info().rss / 1e6
+model = _core.Model.load(sys.argv[1])
+options = _core.ContextOptions()
+options.n_ctx, options.n_batch, options.type_k, options.type_v = 200_000, 64, "f32", "f32"
+_core.Context(model, options).close()  # what is made once
+before = rss()
+context = _core.Context(model, options)
+sequence = _core.Sequence(context)
+sequence.decode([1, 5, 100])
+held = rss()
+context.close()
+print(held - before, rss() - before)
+"""
+
+
+@sizes_count
+def test_closing_a_context_frees_its_memory_at_once(tiny) -> None:
+    """Though the context and a sequence of it are still in variables."""
+    held, left = map(float, run_apart(FREED, tiny("llama")).split())
+    assert held > 80
+    assert left < 5
+
+
 USE_ALL = """
 import ctypes, sys
 import ipyllama
