@@ -9,6 +9,7 @@ What the sanitizers report ends the process that it happens in, goes to build/as
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -72,9 +73,14 @@ def sanitizers(reports: Path) -> dict[str, str]:
         subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
         for name in names
     ]
+    presets = json.loads((ROOT / "CMakePresets.json").read_text())["configurePresets"]
+    flags = next(preset["cacheVariables"] for preset in presets if preset["name"] == "asan")
     suppressions = ROOT / "tests" / "native" / "ubsan.supp"
     return {
         "LD_PRELOAD": " ".join(found),
+        # for the oracle: bits are equal only where the same compiler made the same code of llama.cpp
+        "CFLAGS": flags["CMAKE_C_FLAGS"],
+        "CXXFLAGS": flags["CMAKE_CXX_FLAGS"],
         "ASAN_OPTIONS": f"detect_leaks=0:detect_stack_use_after_return=1:log_path={reports / 'report'}",
         "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1:"
         f"suppressions={suppressions}:log_path={reports / 'report'}",
