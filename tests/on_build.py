@@ -4,7 +4,8 @@
     python tests/on_build.py asan -m fuzz gguf --cases 1000
 
 The preset must be built (`make asan` does it). Packages come from this Python's environment, ours from `src`.
-What the sanitizers report ends the process that it happens in, goes to build/asan/reports, and is summed up at the end.
+What a sanitizer reports ends the process it happens in. AddressSanitizer's reports go to build/asan/reports and are summed
+up at the end; those of the other go to stderr, where a test that looks after a process shows them.
 """
 
 from __future__ import annotations
