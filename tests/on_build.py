@@ -4,11 +4,13 @@
     python tests/on_build.py asan -m fuzz gguf --cases 1000
 
 The preset must be built (`make asan` does it). Packages come from this Python's environment, ours from `src`.
-What the sanitizers report ends the process that it happens in, goes to build/asan/reports, and is summed up at the end.
+What a sanitizer reports ends the process it happens in. AddressSanitizer's reports go to build/asan/reports and are summed
+up at the end; those of the other go to stderr, where a test that looks after a process shows them.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -72,9 +74,14 @@ def sanitizers(reports: Path) -> dict[str, str]:
         subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
         for name in names
     ]
+    presets = json.loads((ROOT / "CMakePresets.json").read_text())["configurePresets"]
+    flags = next(preset["cacheVariables"] for preset in presets if preset["name"] == "asan")
     suppressions = ROOT / "tests" / "native" / "ubsan.supp"
     return {
         "LD_PRELOAD": " ".join(found),
+        # for the oracle: bits are equal only where the same compiler made the same code of llama.cpp
+        "CFLAGS": flags["CMAKE_C_FLAGS"],
+        "CXXFLAGS": flags["CMAKE_CXX_FLAGS"],
         "ASAN_OPTIONS": f"detect_leaks=0:detect_stack_use_after_return=1:log_path={reports / 'report'}",
         "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1:"
         f"suppressions={suppressions}:log_path={reports / 'report'}",

@@ -86,7 +86,8 @@ def _outcomes(worker: subprocess.Popen[bytes], patience: float):
 
 
 def _failure(number: int, returncode: int, stderr: str) -> Failure:
-    detail = Path(stderr).read_text(errors="replace")[-4000:].strip()
+    said = Path(stderr).read_text(errors="replace").strip()
+    detail = said if len(said) < 4000 else f"{said[:2000]}\n...\n{said[-2000:]}"  # reports begin with the reason
     if returncode == -signal.SIGKILL:
         return Failure(number, "hang", detail)
     kind = "error" if returncode == 1 and "Traceback" in detail and "Sanitizer" not in detail else "crash"

@@ -8,13 +8,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+from native.core import SANITIZED
+
 ORACLES = Path(__file__).resolve().parent / "oracle"
 PROVIDE = ORACLES.parents[2] / "llama.cpp" / "provide.py"
 
 
 def build(name: str, out: Path) -> Path:
     """Compile `oracle/<name>.cpp` in the folder `out`; the path of the program. Fails with the compiler's words."""
-    prefix = _run(sys.executable, PROVIDE).splitlines()[-1]
+    build_type = ("--build-type", "RelWithDebInfo") if SANITIZED else ()  # as CMakePresets.json has it
+    prefix = _run(sys.executable, PROVIDE, *build_type).splitlines()[-1]
     cmake = shutil.which("cmake") or Path(sys.executable).with_name("cmake")
     _run(cmake, "-S", ORACLES, "-B", out, "-DCMAKE_BUILD_TYPE=Release", f"-DLLAMA_PREFIX={prefix}")
     _run(cmake, "--build", out, "--target", name)

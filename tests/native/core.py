@@ -57,5 +57,10 @@ def run_apart(code: str, *arguments: object) -> str:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     command = [sys.executable, "-X", "faulthandler", "-c", dedent(code), *map(str, arguments)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
-    assert (done.returncode, done.stderr) == (0, ""), f"exit code {done.returncode}\n{done.stderr[-3000:]}"
+    assert (done.returncode, done.stderr) == (0, ""), f"exit code {done.returncode}\n{_ends(done.stderr)}"
     return done.stdout
+
+
+def _ends(text: str) -> str:
+    """A report begins with its reason, a traceback ends with it."""
+    return text if len(text) < 3000 else f"{text[:1500]}\n...\n{text[-1500:]}"

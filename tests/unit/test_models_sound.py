@@ -55,3 +55,9 @@ def test_a_rope_dimension_that_fits_no_head(tiny: Callable[[str], Path], tmp_pat
     key = "llama.rope.dimension_count"
     with pytest.raises(BadModelFile, match=key):
         read_header(with_value(tiny("llama-bigram"), tmp_path / "x.gguf", key, "<I", value))
+
+
+@pytest.mark.parametrize("value", [5, 2**31])
+def test_a_pooling_that_does_not_exist(tiny: Callable[[str], Path], tmp_path: Path, value: int) -> None:
+    with pytest.raises(BadModelFile, match=r"bert\.pooling_type"):
+        read_header(with_value(tiny("bert"), tmp_path / "x.gguf", "bert.pooling_type", "<I", value))

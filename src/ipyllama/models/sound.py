@@ -11,6 +11,7 @@ from ipyllama.models.parse import RawGguf, Tensor, Value
 from ipyllama.models.quants import TENSOR_TYPES
 
 _NOT_COMPUTED_WITH: Final = ("I8", "I16", "I32", "I64", "F64", "Q8_1", "Q8_K")
+_POOLING: Final = range(5)  # none, mean, cls, last, rank
 _TABLE: Final = "_tid2eid"  # which experts a token goes to: whole numbers indeed
 _ONLY_F32: Final = ("_norm.weight", ".bias", "ssm_d", "ssm_conv1d.weight", "shortconv.conv.weight", "ssm_a")
 
@@ -26,6 +27,8 @@ def check(name: str, raws: Iterable[RawGguf], key_length: int) -> None:
 def _bad_number(metadata: Mapping[str, Value], key_length: int) -> str | None:
     for key, value in metadata.items():
         if key.endswith("_epsilon") and isinstance(value, float) and not (math.isfinite(value) and value >= 0):
+            return f"{key} is {value}"
+        if key.endswith(".pooling_type") and value not in _POOLING:
             return f"{key} is {value}"
         if ".rope.dimension_count" in key and isinstance(value, int) and not _fits_head(value, key_length):
             return f"{key} is {value} for attention heads of {key_length}"
