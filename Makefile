@@ -11,7 +11,11 @@ STUBGEN = $(RUN) -m nanobind.stubgen --quiet -m ipyllama._core
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lab bench lint stub build clean FORCE
+.PHONY: help demo test fuzz dev asan lab bench lint stub build clean FORCE
+
+# A preset of CMakePresets.json, built with the tools of .venv
+build_preset = PATH="$(CURDIR)/$(VENV)/bin:$$PATH"; cmake --preset $(1) >build/$(1).log 2>&1 \
+	  && cmake --build --preset $(1) >>build/$(1).log 2>&1 || { tail -n 30 build/$(1).log; exit 1; }
 
 help:  ## list these targets
 	@echo "ipyllama: local language models in Jupyter cells"
@@ -24,6 +28,18 @@ test: $(READY)  ## run the tests (ARGS="-k name" picks some)
 	@echo "Tests in a real browser (skipped where there is no Chromium), then all others"
 	@$(RUN) -m pytest tests/browser $(ARGS) || [ $$? = 5 ]  # 5: ARGS picks none of these
 	@$(RUN) -m pytest --ignore=tests/browser $(ARGS)
+
+fuzz: $(READY)  ## 50,000 damaged states, model files, and objects called at random (ARGS="--cases 1000 --seed 7")
+	@for target in state gguf calls; do PYTHONPATH=tests $(RUN) -m fuzz $$target --cases 50000 $(ARGS) || exit 1; done
+	@cd tests && ../$(RUN) -m native.walk.run --cases 5000
+
+dev: $(READY)  ## run the native tests on a debug build of our code, where nanobind reports what leaks
+	@$(call build_preset,$@)
+	@$(RUN) tests/on_build.py $@ -m pytest tests/native $(ARGS)
+
+asan: $(READY)  ## run them with everything, llama.cpp too, under ASan and UBSan (the first build takes long)
+	@$(call build_preset,$@)
+	@$(RUN) tests/on_build.py $@ -m pytest --timeout=1800 tests/native $(ARGS)
 
 lab: $(READY)  ## open the notebooks in JupyterLab
 	@$(RUN) -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS) notebooks
@@ -38,10 +54,12 @@ lint: $(READY)  ## check style, types and the committed stub
 	@$(VENV)/bin/clang-format --dry-run -Werror $(wildcard ext/*.cpp ext/*.h ext/engine/*)
 	@$(STUBGEN) -o build/_core.pyi
 	@diff -u $(STUB) build/_core.pyi || { echo "$(STUB) is not what the build says: run 'make stub'"; exit 1; }
+	@$(RUN) docs/native_api.py --check
 	@echo "lint: all clean"
 
-stub: $(READY)  ## write src/ipyllama/_core.pyi anew from the built extension
+stub: $(READY)  ## write anew what follows from the built extension: src/ipyllama/_core.pyi, docs/native-api.md
 	@$(STUBGEN) -o $(STUB)
+	@$(RUN) docs/native_api.py
 
 build: $(READY)  ## make .venv with everything in it (the other targets do it when needed)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from benchmarks import interrupt, memory, reuse, speed, startup, streaming
+from benchmarks import interrupt, memory, reuse, speed, startup, state, streaming
 from benchmarks.harness import Bench, Row
 from benchmarks.table import caution, save, text_table
 from ipyllama.models import resolve
@@ -21,6 +21,7 @@ BENCHMARKS: Final[dict[str, Callable[[Bench], Iterator[Row]]]] = {
     "startup": startup.measure,
     "interrupt": interrupt.measure,
     "reuse": reuse.measure,
+    "state": state.measure,
     "memory": memory.measure,
 }
 

@@ -12,11 +12,12 @@
 
 #include "engine/buffer.h"
 #include "engine/error.h"
+#include "gil.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
 
-using release_gil = nb::call_guard<nb::gil_scoped_release>;
+using release_gil = nb::call_guard<ReleasedGil>;
 
 // Moves a vector into a NumPy array that owns it: no second copy.
 template <typename T> nb::ndarray<nb::numpy, T, nb::ndim<1>> to_array(std::vector<T> values) {
@@ -68,7 +69,7 @@ template <typename Class> void bind_close(Class &cls) {
         .def(
             "__exit__",
             [](T &self, nb::args) {
-                nb::gil_scoped_release release;
+                ReleasedGil release;
                 self.close();
             },
             nb::sig("def __exit__(self, *exception: object) -> None"));
@@ -80,3 +81,6 @@ void init_model(nb::module_ &m);
 void init_context(nb::module_ &m);
 void init_sequence(nb::module_ &m);
 void init_sampler(nb::module_ &m);
+void init_adapter(nb::module_ &m);
+void init_multimodal(nb::module_ &m);
+void init_embedding(nb::module_ &m);

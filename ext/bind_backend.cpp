@@ -1,6 +1,7 @@
 #include "bind.h"
 #include "build_info.h"
 #include "engine/backend.h"
+#include "engine/crash_note.h"
 #include "engine/log.h"
 
 namespace {
@@ -31,5 +32,9 @@ void init_backend(nb::module_ &m) {
     m.def("log_since", &log_since, "number"_a, nb::sig("def log_since(number: int) -> list[tuple[int, int, str]]"),
           "llama.cpp's log lines from `number` on: (number, level, text); levels 1 debug, 2 info, 3 warning, 4 error. "
           "The buffer holds the last 512 lines.");
+    m.def("set_crash_file", &ipyllama::crash_note::set_file, "path"_a,
+          "Where llama.cpp's message goes if it ends the process; nothing is created before. \"\" is nowhere.");
+    m.def("set_crash_facts", &ipyllama::crash_note::set_facts, "facts"_a,
+          "Lines of \"name: value\" that go into that file as well.");
     m.def("log_next", &ipyllama::log::next_number, "The number that the next log line will get.");
 }

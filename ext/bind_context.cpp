@@ -21,7 +21,8 @@ void bind_options(nb::module_ &m) {
         .def(nb::init<>())
         .def_rw("n_ctx", &ContextOptions::n_ctx, "Tokens of KV memory, shared by all sequences.")
         .def_rw("n_batch", &ContextOptions::n_batch, "Most tokens in one step.")
-        .def_rw("n_ubatch", &ContextOptions::n_ubatch, "Most tokens in one micro-batch; 0 is n_batch.")
+        .def_rw("n_ubatch", &ContextOptions::n_ubatch,
+                "Most tokens in one micro-batch; 0 is n_batch, and so is every number with a windowed model.")
         .def_rw("n_seq_max", &ContextOptions::n_seq_max, "Most sequences at once.")
         .def_rw("n_threads", &ContextOptions::n_threads, "CPU threads of a step.")
         .def_rw("n_threads_batch", &ContextOptions::n_threads_batch, "The same for several tokens; 0 is n_threads.")
@@ -81,7 +82,7 @@ void bind_state(nb::class_<Context> &context) {
             [](Context &self) {
                 Buffer buffer(0);
                 {
-                    const nb::gil_scoped_release release;
+                    const ReleasedGil release;
                     buffer = self.save();
                 }
                 return to_array(std::move(buffer));
@@ -91,19 +92,32 @@ void bind_state(nb::class_<Context> &context) {
         .def(
             "save_into",
             [](Context &self, MutableBytes out) {
-                const nb::gil_scoped_release release;
+                const ReleasedGil release;
                 return self.save_into(out.data(), out.size());
             },
-            "out"_a,
+            "out"_a.noconvert(),
             nb::sig("def save_into(self, out: typing_extensions.Buffer | numpy.typing.NDArray[numpy.uint8]) -> int"),
             "save() into a buffer that can be written to; returns the number of bytes.")
+        .def_prop_ro("state_limit", &Context::state_limit, release_gil(),
+                     "No state of this context, or of a sequence of it, has more bytes.")
+        .def(
+            "state_tokens",
+            [](Context &self, const ConstBytes &state) {
+                const ReleasedGil release;
+                return self.state_tokens({state.data(), state.size()});
+            },
+            "state"_a.noconvert(),
+            nb::sig("def state_tokens(self, state: typing_extensions.Buffer | numpy.typing.NDArray[numpy.uint8]) -> "
+                    "dict[int, int]"),
+            "Number of tokens of each sequence in a saved state, by sequence number. Raises BadState like restore(). "
+            "Recurrent state alone tells its last position only: then as if the tokens began at position 0.")
         .def(
             "restore",
             [](Context &self, const ConstBytes &state, const std::map<llama_seq_id, std::vector<llama_token>> &tokens) {
-                const nb::gil_scoped_release release;
+                const ReleasedGil release;
                 self.restore({state.data(), state.size()}, tokens);
             },
-            "state"_a, "tokens"_a,
+            "state"_a.noconvert(), "tokens"_a,
             nb::sig("def restore(self, state: typing_extensions.Buffer | numpy.typing.NDArray[numpy.uint8], tokens: "
                     "collections.abc.Mapping[int, "
                     "collections.abc.Sequence[int]]) -> None"),
@@ -124,7 +138,8 @@ void init_context(nb::module_ &m) {
         .def("clear_abort", &Context::clear_abort, "Allow steps again.")
         .def("decode", &Context::decode, "batch"_a, release_gil(),
              "One step for all sequences of the batch. Raises Aborted if the abort flag is set; the ledgers then hold "
-             "what is in memory, which on recurrent and hybrid models may be nothing.")
+             "what is in memory. On recurrent and hybrid models that may be nothing, and after a step of several "
+             "sequences it is nothing in any sequence of the context.")
         .def("set_threads", &Context::set_threads, "n_threads"_a, "n_threads_batch"_a, release_gil(),
              "CPU threads of steps of one token, and of several. Results may differ in the last bits.")
         .def_prop_ro(

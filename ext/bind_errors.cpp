@@ -1,5 +1,6 @@
 #include "bind.h"
 #include "engine/error.h"
+#include "engine/grammar.h"
 
 namespace {
 
@@ -35,9 +36,17 @@ void raise(const char *name, const std::string &message) {
     PyErr_SetObject(cls.ptr(), cls(to_text(message)).ptr());
 }
 
+void raise_grammar_error(const ipyllama::GrammarError &error) {
+    const nb::object cls = nb::module_::import_("ipyllama.errors").attr("BadGrammar");
+    auto place = [](int number) { return number > 0 ? nb::object(nb::int_(number)) : nb::none(); };
+    PyErr_SetObject(cls.ptr(), cls(to_text(error.what()), place(error.line()), place(error.column())).ptr());
+}
+
 void translate(const std::exception_ptr &pointer, void * /*payload*/) {
     try {
         std::rethrow_exception(pointer);
+    } catch (const ipyllama::GrammarError &error) {
+        raise_grammar_error(error);
     } catch (const ipyllama::Error &error) {
         raise(class_name(error.kind()), error.what());
     } catch (const nb::builtin_exception &) {

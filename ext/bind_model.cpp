@@ -9,7 +9,7 @@ namespace {
 
 std::shared_ptr<Model> load(const std::string &path, int n_gpu_layers, bool use_mmap, bool vocab_only,
                             bool check_tensors, std::shared_ptr<LoadProgress> progress) {
-    const nb::gil_scoped_release release;
+    const ReleasedGil release;
     if (!progress) {
         progress = std::make_shared<LoadProgress>();
     }
@@ -35,6 +35,11 @@ nb::dict metadata(const Model &self) {
 nb::object chat_template(const Model &self, const std::optional<std::string> &name) {
     const auto text = self.chat_template(name);
     return text ? nb::object(to_text(*text)) : nb::none();
+}
+
+nb::object cls_label(const Model &self, std::uint32_t i) {
+    const auto label = self.cls_label(i);
+    return label ? nb::object(to_text(*label)) : nb::none();
 }
 
 } // namespace
@@ -73,19 +78,31 @@ void init_model(nb::module_ &m) {
         .def("chat_template", &chat_template, "name"_a = nb::none(),
              nb::sig("def chat_template(self, name: str | None = None) -> str | None"),
              "The Jinja source of the chat template in the file, or None.")
+        .def("cls_label", &cls_label, "i"_a, nb::sig("def cls_label(self, i: int) -> str | None"),
+             "What output i of the classifier stands for, or None where the file does not say.")
         .def_prop_ro(
             "description", [](const Model &self) { return to_text(self.description()); },
             nb::sig("def description(self) -> str"), "Architecture, size and quantisation in a few words.")
         .def_prop_ro("n_vocab", of_vocab(llama_vocab_n_tokens), "Tokens in the vocabulary.")
         .def_prop_ro("bos", of_vocab(llama_vocab_bos), "Beginning-of-sequence token, -1 if there is none.")
         .def_prop_ro("eos", of_vocab(llama_vocab_eos), "End-of-sequence token, -1 if there is none.")
+        .def_prop_ro("sep", of_vocab(llama_vocab_sep), "Token between two texts, -1 if there is none.")
         .def_prop_ro("eot", of_vocab(llama_vocab_eot), "End-of-turn token, -1 if there is none.")
         .def_prop_ro("add_bos", of_vocab(llama_vocab_get_add_bos), "True if prompts begin with BOS.")
         .def_prop_ro("add_eos", of_vocab(llama_vocab_get_add_eos), "True if texts end with EOS.")
+        .def_prop_ro("add_sep", of_vocab(llama_vocab_get_add_sep), "True if two texts stand with `sep` between them.")
         .def_prop_ro("size", of_model(llama_model_size), "Bytes of all tensors.")
         .def_prop_ro("n_params", of_model(llama_model_n_params), "Number of parameters.")
         .def_prop_ro("n_ctx_train", of_model(llama_model_n_ctx_train), "Tokens of context in training.")
         .def_prop_ro("n_embd", of_model(llama_model_n_embd), "Width of the residual stream.")
+        .def_prop_ro("n_embd_out", of_model(llama_model_n_embd_out), "Width of an embedding.")
+        .def_prop_ro(
+            "n_cls_out", [](const Model &self) { return self.handle()->n_cls_out(); },
+            "Outputs of the classifier of a ranking model, 0 if there is none.")
+        .def_prop_ro(
+            "pooling", [](const Model &self) { return self.handle()->pooling(); },
+            "How embeddings of tokens become one, as the file says: none, mean, cls, last, rank; 'unspecified' if it "
+            "says nothing.")
         .def_prop_ro("n_layer", of_model(llama_model_n_layer), "Number of layers.")
         .def_prop_ro("n_head", of_model(llama_model_n_head), "Query heads of the first layer.")
         .def_prop_ro("n_head_kv", of_model(llama_model_n_head_kv), "KV heads of the first layer.")

@@ -23,7 +23,7 @@ Bytes bytes(const ConstBytes &array) {
 nb::ndarray<nb::numpy, float, nb::ndim<1>> row(const Sequence &self, std::vector<float> (Sequence::*get)() const) {
     std::vector<float> values;
     {
-        const nb::gil_scoped_release release;
+        const ReleasedGil release;
         values = (self.*get)();
     }
     return to_array(std::move(values));
@@ -33,7 +33,7 @@ nb::ndarray<nb::numpy, float, nb::ndim<2>> all_logits(const Sequence &self) {
     auto owner = std::make_unique<std::vector<float>>();
     std::size_t n_vocab = 0;
     {
-        const nb::gil_scoped_release release;
+        const ReleasedGil release;
         *owner = self.all_logits();
         n_vocab = static_cast<std::size_t>(self.with_logits([](const float *, int n) { return n; }));
     }
@@ -46,7 +46,7 @@ ByteArray save(const Sequence &self, llama_pos p0, std::optional<llama_pos> p1, 
     const auto range = positions(p0, p1);
     Buffer buffer(0);
     {
-        const nb::gil_scoped_release release;
+        const ReleasedGil release;
         buffer = self.save(range, partial);
     }
     return to_array(std::move(buffer));
@@ -109,34 +109,46 @@ void bind_state(nb::class_<Sequence> &sequence) {
             "save_into",
             [](const Sequence &self, MutableBytes out, llama_pos p0, std::optional<llama_pos> p1, bool partial) {
                 const auto range = positions(p0, p1);
-                const nb::gil_scoped_release release;
+                const ReleasedGil release;
                 return self.save_into(out.data(), out.size(), range, partial);
             },
-            "out"_a, "p0"_a = 0, "p1"_a = nb::none(), nb::kw_only(), "partial"_a = false,
+            "out"_a.noconvert(), "p0"_a = 0, "p1"_a = nb::none(), nb::kw_only(), "partial"_a = false,
             nb::sig("def save_into(self, out: typing_extensions.Buffer | numpy.typing.NDArray[numpy.uint8], p0: int = "
                     "0, p1: int | None = None, *, "
                     "partial: bool = False) -> int"),
             "save() into a buffer that can be written to; returns the number of bytes.")
         .def(
+            "state_tokens",
+            [](const Sequence &self, const ConstBytes &state) {
+                const ReleasedGil release;
+                return self.state_tokens(bytes(state));
+            },
+            "state"_a.noconvert(),
+            nb::sig("def state_tokens(self, state: typing_extensions.Buffer | numpy.typing.NDArray[numpy.uint8]) -> "
+                    "int"),
+            "Number of tokens that a saved state is of. Raises BadState like restore(). Recurrent state alone tells "
+            "its last position only: then as if the tokens began at position 0.")
+        .def(
             "restore",
             [](Sequence &self, const ConstBytes &state, const std::vector<llama_token> &tokens) {
-                const nb::gil_scoped_release release;
+                const ReleasedGil release;
                 self.restore(bytes(state), tokens);
             },
-            "state"_a, "tokens"_a,
+            "state"_a.noconvert(), "tokens"_a,
             nb::sig("def restore(self, state: typing_extensions.Buffer | numpy.typing.NDArray[numpy.uint8], tokens: "
                     "collections.abc.Sequence[int]) -> "
                     "None"),
             "Replace what the sequence holds by a saved state and the tokens that it is of. The bytes are checked "
             "against this model and context first: BadState, and all is as it was, where they differ. Nothing can "
-            "tell whether the numbers in them are those of these tokens. There are no logits until the next step.")
+            "tell whether the numbers in them are those of these tokens; values that are no numbers spoil the whole "
+            "context until Memory.clear(). There are no logits until the next step.")
         .def(
             "append",
             [](Sequence &self, const ConstBytes &state, const std::vector<llama_token> &tokens) {
-                const nb::gil_scoped_release release;
+                const ReleasedGil release;
                 self.append(bytes(state), tokens);
             },
-            "state"_a, "tokens"_a,
+            "state"_a.noconvert(), "tokens"_a,
             nb::sig("def append(self, state: typing_extensions.Buffer | numpy.typing.NDArray[numpy.uint8], tokens: "
                     "collections.abc.Sequence[int]) -> "
                     "None"),
@@ -144,17 +156,18 @@ void bind_state(nb::class_<Sequence> &sequence) {
         .def(
             "rewind",
             [](Sequence &self, const ConstBytes &partial, const std::vector<llama_token> &tokens) {
-                const nb::gil_scoped_release release;
+                const ReleasedGil release;
                 self.rewind(bytes(partial), tokens);
             },
-            "partial"_a, "tokens"_a,
+            "partial"_a.noconvert(), "tokens"_a,
             nb::sig("def rewind(self, partial: typing_extensions.Buffer | numpy.typing.NDArray[numpy.uint8], tokens: "
                     "collections.abc.Sequence[int]) -> "
                     "None"),
             "Go back to these tokens, which the sequence begins with, by the partial state that was saved when it "
             "held just them. For windowed and hybrid models, where a cut alone cannot. Checked like restore().")
         .def("save_on_device", &Sequence::save_on_device, release_gil(),
-             "Copy the state within the device's memory. Saving the sequence again takes the copy's place.")
+             "Copy the state within the device's memory. Saving the sequence again takes the copy's place. Raises "
+             "BadArgument with quantised KV or without flash-attention, where llama.cpp cannot do that.")
         .def("restore_on_device", &Sequence::restore_on_device, "state"_a, release_gil(),
              "Replace what the sequence holds by its last save_on_device(). Raises BadState for any other.");
 }
@@ -177,6 +190,7 @@ void init_sequence(nb::module_ &m) {
              "empty sequence. Raises Aborted if the abort flag is set; the ledger then holds what is in memory, which "
              "on recurrent and hybrid models may be nothing.")
         .def("__len__", &Sequence::size, release_gil(), "Number of tokens.")
+        .def_prop_ro("context", &Sequence::context, "The context it belongs to.")
         .def_prop_ro("id", &Sequence::id, "Its number in the context.")
         .def_prop_ro("tokens", &Sequence::tokens, release_gil(),
                      "The ledger: ids of the tokens with KV, ordered by position; -1 for a piece of an image or sound.")

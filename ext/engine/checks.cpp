@@ -6,6 +6,8 @@
 
 #include "ggml.h"
 
+#include "crash_note.h"
+
 namespace ipyllama {
 namespace {
 
@@ -23,6 +25,7 @@ void on_failed_check(const char *message) {
         throw std::runtime_error(without_folder(message));
     }
     std::fprintf(stderr, "%s\n", message);
+    crash_note::write(without_folder(message).c_str());
 }
 
 } // namespace

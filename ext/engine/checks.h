@@ -12,7 +12,8 @@ class ChecksThrow {
     ChecksThrow(const ChecksThrow &) = delete;
     ChecksThrow &operator=(const ChecksThrow &) = delete;
 
-    // Everywhere else a failed check still ends the process, with its message on stderr. Safe to call again.
+    // Everywhere else a failed check still ends the process, with its message on stderr and in the crash note. Safe to
+    // call again.
     static void install();
 };
 

@@ -13,30 +13,13 @@
 #include "llama.h"
 
 #include "buffer.h"
+#include "context_options.h"
 #include "kv.h"
 #include "model.h"
 #include "owned.h"
 #include "state_layout.h"
 
 namespace ipyllama {
-
-struct ContextOptions {
-    std::uint32_t n_ctx = 4096;
-    std::uint32_t n_batch = 512; // tokens in one step
-    std::uint32_t n_ubatch = 0;  // tokens in one micro-batch; 0: as many as in a step
-    std::uint32_t n_seq_max = 1;
-    int n_threads = 1;
-    int n_threads_batch = 0;  // for steps of several tokens; 0: n_threads
-    int flash_attention = -1; // 1 on, 0 off, -1 llama.cpp decides
-    bool swa_full = true;     // keep every cell of windowed layers, so that a trim stays exact
-    bool offload_kqv = true;  // KV memory on the GPU, where there is one
-    std::string type_k = "f16";
-    std::string type_v = "f16";
-    bool embeddings = false;
-    std::string pooling = "unspecified"; // none, mean, cls, last, rank; unspecified: what the model says
-    float rope_freq_base = 0.0F;         // 0: the model's
-    float rope_freq_scale = 0.0F;        // 0: the model's
-};
 
 // What a sequence of this model and context can do, tried out.
 struct Capability {
@@ -55,6 +38,8 @@ struct Piece {
     Outputs outputs = Outputs::last;
 };
 
+struct AdapterHandle;
+
 struct ContextHandle {
     ContextHandle(std::shared_ptr<ModelHandle> model_, const ContextOptions &options);
     ~ContextHandle() { llama_free(context); }
@@ -62,8 +47,13 @@ struct ContextHandle {
     ContextHandle &operator=(const ContextHandle &) = delete;
 
     // One step. Throws aborted if the abort flag was set, decode where llama.cpp fails; the ledgers then hold what
-    // did get evaluated: nothing at all where recurrent state was spoilt on the way.
+    // did get evaluated: nothing at all where recurrent state was spoilt on the way, in a step of several sequences
+    // that of all others too.
     void decode(const std::vector<Piece> &pieces);
+    // The same for a model that keeps no memory. Has to fit into one micro-batch.
+    void encode(const std::vector<Piece> &pieces);
+    // Throws bad_argument for what this model cannot take a step of, or to.
+    void check_steps_to(llama_pos last) const;
     // Lets llama.cpp turn keys whose positions were moved. Throws the logits away.
     void apply_shift();
     // How this context's state is written down; evaluates one token if nothing is in memory yet.
@@ -79,16 +69,24 @@ struct ContextHandle {
     std::vector<bool> taken; // by sequence number
     // Where in the last step's batch each sequence's logits are.
     std::map<llama_seq_id, std::vector<std::int32_t>> outputs;
-    std::map<llama_seq_id, std::uint64_t> device_states; // the number of the last one
+    struct OnDevice {
+        std::uint64_t number = 0;
+        std::size_t size = 0; // of the whole state
+    };
+    std::map<llama_seq_id, OnDevice> device_states; // the last one
     std::optional<Capability> capability;
     bool swa_full;
+    // The LoRA adapters in use and their scales, in the order of set_adapters(): alive as long as `context`.
+    std::vector<std::pair<std::shared_ptr<AdapterHandle>, float>> adapters;
+    bool embeddings;
 
   private:
     int run(const std::vector<Piece> &pieces);
-    void check(const std::vector<Piece> &pieces) const;
-    void evaluate_in_scratch();
+    void check(const std::vector<Piece> &pieces) const; // throws aborted, too
+    std::vector<Piece> one_token() const;               // in the scratch sequence
 
     std::optional<StateLayout> layout_;
+    llama_pos n_positions_; // that the model has
 };
 
 // What `tokens` are as the next piece of a sequence of this context.
@@ -119,6 +117,10 @@ class Context {
     std::size_t state_size();
     Buffer save();
     std::size_t save_into(std::uint8_t *data, std::size_t size);
+    // Most bytes of any state of this context, or of a sequence of it.
+    std::size_t state_limit();
+    // Tokens of each sequence in a state. Throws bad_state like restore().
+    std::map<llama_seq_id, std::size_t> state_tokens(Bytes state);
     // Replaces everything. `tokens` by sequence number. Checked first: bad_state, and all is as it was; if llama.cpp
     // fails all the same the context is empty.
     void restore(Bytes state, const std::map<llama_seq_id, std::vector<llama_token>> &tokens);

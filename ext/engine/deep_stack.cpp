@@ -59,4 +59,16 @@ void with_stack(std::size_t bytes, const std::function<void()> &work) {
 
 #endif
 
+// std::regex, which cuts text into words for some vocabularies, recurses once per character of a run of one kind
+// (measured: 400 bytes each). Above this size a text gets a stack that is deep enough for one long run.
+void with_stack_for_text(std::size_t n_bytes, const std::function<void()> &work) {
+    constexpr std::size_t deep_text = 4096;
+    constexpr std::size_t stack_per_byte = 1024;
+    if (n_bytes > deep_text) {
+        with_stack((deep_text + n_bytes) * stack_per_byte, work);
+    } else {
+        work();
+    }
+}
+
 } // namespace ipyllama

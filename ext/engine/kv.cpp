@@ -4,27 +4,19 @@
 #include <unordered_set>
 
 #include "error.h"
+#include "meta.h"
 
 namespace ipyllama {
-namespace {
 
-constexpr llama_pos max_position = 1 << 30;
-
-bool by_position(const Cell &a, const Cell &b) {
-    return a.pos < b.pos;
+std::vector<llama_pos> positions_of(const std::vector<Cell> &cells) {
+    std::vector<llama_pos> positions(cells.size());
+    std::transform(cells.begin(), cells.end(), positions.begin(), [](const Cell &cell) { return cell.pos; });
+    return positions;
 }
-
-[[noreturn]] void cannot_trim(const std::string &why) {
-    throw Error(ErrorKind::cannot_trim, why);
-}
-[[noreturn]] void cannot_shift(const std::string &why) {
-    throw Error(ErrorKind::cannot_shift, why);
-}
-
-} // namespace
 
 Kv::Kv(const llama_context *context, const llama_model *model, std::size_t n_sequences)
     : memory_(llama_get_memory(context)), n_ctx_(llama_n_ctx(context)), window_(llama_model_n_swa(model)),
+      chunked_(meta_value(model, "general.architecture") == "llama4"),
       recurrent_(llama_model_is_recurrent(model) || llama_model_is_hybrid(model)),
       attention_(!llama_model_is_recurrent(model)), sequences_(n_sequences), hole_end_(n_sequences, 0) {}
 
@@ -40,21 +32,26 @@ llama_pos Kv::pos_max(llama_seq_id id) const {
     return llama_memory_seq_pos_max(memory(), id);
 }
 
+llama_pos Kv::next(llama_seq_id id) const {
+    const auto &cells = this->cells(id);
+    return cells.empty() ? 0 : cells.back().pos + cells.back().length;
+}
+
 std::size_t Kv::n_used() const {
     return n_total() - n_free_without(-1);
 }
 
+std::vector<Cell> Kv::held(llama_seq_id id) const {
+    const auto &all = cells(id);
+    return {attention_ || all.empty() ? all.begin() : all.end() - 1, all.end()};
+}
+
 std::size_t Kv::n_free_without(llama_seq_id id) const {
     std::unordered_set<std::uint64_t> used;
-    for (std::size_t i = 0; i < sequences_.size(); ++i) {
-        const auto &cells = sequences_[i];
-        if (static_cast<llama_seq_id>(i) == id || cells.empty()) {
-            continue;
-        }
-        if (attention_) {
-            std::for_each(cells.begin(), cells.end(), [&](const Cell &cell) { used.insert(cell.id); });
-        } else { // one cell of state, shared as long as nothing was read after a fork
-            used.insert(cells.back().id);
+    for (llama_seq_id other = 0; static_cast<std::size_t>(other) < sequences_.size(); ++other) {
+        if (other != id) {
+            const auto theirs = held(other);
+            std::for_each(theirs.begin(), theirs.end(), [&](const Cell &cell) { used.insert(cell.id); });
         }
     }
     return n_total() - used.size();
@@ -76,12 +73,24 @@ llama_pos Kv::complete_from(llama_seq_id id) const {
 }
 
 llama_pos Kv::saved_from(llama_seq_id id) const {
-    const bool windowed = window_ > 0 && !recurrent_; // llama.cpp copies nothing outside the window
-    return std::max(complete_from(id), windowed ? cells(id).back().pos + 1 - window_ : 0);
+    return std::max(complete_from(id), unseen(cells(id).back().pos + 1) + 1); // llama.cpp copies nothing that is unseen
 }
 
 bool Kv::resident(llama_seq_id id) const {
     return window_ == 0 || recurrent_ || cells(id).empty() || complete_from(id) <= cells(id).front().pos;
+}
+
+llama_pos Kv::unseen(llama_pos next) const {
+    if (window_ == 0 || recurrent_) {
+        return -1;
+    }
+    return chunked_ ? next - next % window_ - 1 : next - window_;
+}
+
+llama_pos Kv::seen_from(const std::vector<llama_pos> &positions) const {
+    const llama_pos next = positions.back() + 1;
+    const auto seen = std::upper_bound(positions.begin(), positions.end(), unseen(next));
+    return seen == positions.end() ? next : *seen;
 }
 
 bool Kv::agrees(llama_seq_id id) const {
@@ -97,146 +106,13 @@ bool Kv::agrees(llama_seq_id id) const {
     if (recurrent_) {
         return low == high;
     }
-    return window_ == 0 ? low == cells.front().pos : cells.front().pos <= low && low <= high;
+    return window_ == 0 ? low == cells.front().pos
+                        : cells.front().pos <= low && complete_from(id) <= seen_from(positions_of(cells));
 }
 
 bool Kv::whole(llama_seq_id id, Positions range) const {
     const auto &cells = this->cells(id);
     return cells.empty() || (range.begin <= cells.front().pos && cells.back().pos < range.end);
-}
-
-void Kv::remove(llama_seq_id id, Positions range) {
-    auto &cells = at(id);
-    const auto in_range = [&](const Cell &cell) { return range.holds(cell.pos); };
-    if (std::none_of(cells.begin(), cells.end(), in_range)) {
-        return;
-    }
-    if (whole(id, range)) {
-        clear(id);
-        return;
-    }
-    if (recurrent_) {
-        cannot_trim("recurrent state cannot forget a part of what it read: clear the sequence, or go back to a copy");
-    }
-    if (!resident(id)) {
-        const bool tail = cells.back().pos < range.end;
-        const llama_pos seen_from = std::max(cells.front().pos, range.begin - window_);
-        if (!tail || complete_from(id) > seen_from) {
-            cannot_trim("the sliding window of " + std::to_string(window_) +
-                        " tokens has let go of cells that would be needed: go back to a copy");
-        }
-    }
-    const bool removed = llama_memory_seq_rm(memory(), id, range.begin, range.end == INT32_MAX ? -1 : range.end);
-    if (!removed) {
-        cannot_trim("this architecture cannot remove a part of a sequence");
-    }
-    cells.erase(std::remove_if(cells.begin(), cells.end(), in_range), cells.end());
-    if (!agrees(id)) {
-        clear(id);
-        cannot_trim("llama.cpp removed more than it was asked to; the sequence was cleared");
-    }
-}
-
-void Kv::share(llama_seq_id source, llama_seq_id id, Positions range) {
-    require(source != id, "a sequence cannot be copied onto itself");
-    auto &to = at(id);
-    const std::vector<Cell> shared = in_range(source, range);
-    if (shared.empty()) {
-        return;
-    }
-    const bool entire = whole(source, range) && to.empty();
-    if (recurrent_ && !entire) {
-        cannot_trim("recurrent state can only be shared as a whole, with an empty sequence");
-    }
-    if (!entire && !resident(source) && shared.front().pos < complete_from(source)) {
-        cannot_trim("the sliding window has let go of cells in that range");
-    }
-    for (const Cell &cell : shared) {
-        const auto found = std::lower_bound(to.begin(), to.end(), cell, by_position);
-        require(found == to.end() || found->pos != cell.pos,
-                "position " + std::to_string(cell.pos) + " is taken in the target sequence: remove it first");
-    }
-    llama_memory_seq_cp(memory(), source, id, range.begin, range.end == INT32_MAX ? -1 : range.end);
-    to.insert(to.end(), shared.begin(), shared.end());
-    std::stable_sort(to.begin(), to.end(), by_position);
-    auto &hole_end = hole_end_[static_cast<std::size_t>(id)];
-    hole_end = std::max(hole_end, entire ? hole_end_[static_cast<std::size_t>(source)] : 0);
-    if (!agrees(id)) {
-        clear(id);
-        throw Error(ErrorKind::bad_state, "llama.cpp did not copy what it was asked to; the target was cleared");
-    }
-}
-
-void Kv::check_shift(llama_seq_id id, Positions range) const {
-    if (!can_shift()) {
-        cannot_shift("positions cannot be moved on this architecture, or with this sliding window");
-    }
-    if (recurrent_ && !whole(id, range)) {
-        cannot_shift("recurrent state has one position: only a whole sequence can be moved");
-    }
-    if (!resident(id)) {
-        cannot_shift("the sliding window has let go of cells of this sequence");
-    }
-    std::unordered_set<std::uint64_t> moved;
-    for (const Cell &cell : cells(id)) {
-        if (range.holds(cell.pos)) {
-            moved.insert(cell.id);
-        }
-    }
-    for (std::size_t other = 0; other < sequences_.size(); ++other) {
-        const auto &theirs = sequences_[other];
-        if (other != static_cast<std::size_t>(id) &&
-            std::any_of(theirs.begin(), theirs.end(), [&](const Cell &cell) { return moved.count(cell.id) > 0; })) {
-            cannot_shift("sequence " + std::to_string(other) + " shares these cells and would be moved as well");
-        }
-    }
-}
-
-void Kv::move_positions(llama_seq_id id, Positions range, const char *what, llama_pos (*move)(llama_pos, int), int by) {
-    auto &cells = at(id);
-    for (Cell &cell : cells) {
-        if (range.holds(cell.pos)) {
-            cell.pos = move(cell.pos, by);
-        }
-    }
-    std::stable_sort(cells.begin(), cells.end(), by_position);
-    shift_pending = shift_pending || attention_;
-    if (!agrees(id)) {
-        clear(id);
-        cannot_shift(std::string("llama.cpp did not ") + what + " the positions as asked; the sequence was cleared");
-    }
-}
-
-void Kv::add(llama_seq_id id, Positions range, llama_pos delta) {
-    memory();
-    std::int64_t low = max_position;
-    std::int64_t high = -1;
-    for (const Cell &cell : cells(id)) {
-        if (range.holds(cell.pos)) {
-            low = std::min<std::int64_t>(low, cell.pos);
-            high = std::max<std::int64_t>(high, cell.pos);
-        }
-    }
-    if (high < 0 || delta == 0) {
-        return;
-    }
-    require(low + delta >= 0 && high + delta <= max_position,
-            "positions would leave 0 to " + std::to_string(max_position));
-    check_shift(id, range);
-    llama_memory_seq_add(memory(), id, range.begin, range.end == INT32_MAX ? -1 : range.end, delta);
-    move_positions(id, range, "shift", [](llama_pos pos, int by) { return pos + by; }, delta);
-}
-
-void Kv::divide(llama_seq_id id, Positions range, int divisor) {
-    memory();
-    require(divisor >= 1, "the divisor must be at least 1");
-    const auto in_range = [&](const Cell &cell) { return range.holds(cell.pos); };
-    if (divisor == 1 || std::none_of(cells(id).begin(), cells(id).end(), in_range)) {
-        return;
-    }
-    check_shift(id, range);
-    llama_memory_seq_div(memory(), id, range.begin, range.end == INT32_MAX ? -1 : range.end, divisor);
-    move_positions(id, range, "divide", [](llama_pos pos, int by) { return pos / by; }, divisor);
 }
 
 void Kv::clear(llama_seq_id id) {
@@ -287,6 +163,11 @@ void Kv::reconcile(llama_seq_id id, const std::vector<llama_token> &tokens, cons
     }
 }
 
+void Kv::reach(llama_seq_id id, llama_pos next) {
+    auto &last = at(id).back();
+    last.length = next - last.pos;
+}
+
 void Kv::assign(llama_seq_id id, std::vector<Cell> cells, llama_pos complete_from) {
     const bool complete = cells.empty() || complete_from <= cells.front().pos;
     hole_end_[static_cast<std::size_t>(id)] = complete ? 0 : complete_from;
@@ -317,20 +198,24 @@ void Kv::join(llama_seq_id source, llama_seq_id id) {
     }
 }
 
-void Kv::check_exportable(llama_seq_id id, Positions range) const {
-    const auto &cells = this->cells(id);
-    require(!cells.empty(), "the sequence is empty: there is no state to copy");
-    const bool to_end = cells.back().pos < range.end;
-    if (recurrent_ && !to_end) {
-        cannot_trim("recurrent state exists at the end of the sequence only: copy when the sequence ends there");
+void Kv::without_last(llama_seq_id id, llama_seq_id spare, const std::function<void()> &use) {
+    const auto replace = [&](llama_seq_id from, llama_seq_id to, llama_pos end) {
+        llama_memory_seq_rm(memory(), to, -1, -1);
+        llama_memory_seq_cp(memory(), from, to, -1, end);
+    };
+    const auto put_back = [&] {
+        replace(spare, id, -1);
+        llama_memory_seq_rm(memory(), spare, -1, -1);
+    };
+    replace(id, spare, -1);
+    replace(spare, id, cells(id).back().pos);
+    try {
+        use();
+    } catch (...) {
+        put_back();
+        throw;
     }
-    if (resident(id)) {
-        return;
-    }
-    const llama_pos end = std::min(range.end, cells.back().pos + 1);
-    if (complete_from(id) > std::max({range.begin, cells.front().pos, end - window_})) {
-        cannot_trim("the sliding window has let go of cells in that range: copy it when it has just been evaluated");
-    }
+    put_back();
 }
 
 } // namespace ipyllama

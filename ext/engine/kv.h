@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,11 @@ struct Cell {
     llama_token token;
     llama_pos pos;
     std::uint64_t id;
+    llama_pos length = 1; // positions up to the next token: more than one at the end of an image with M-RoPE
 };
+
+// Where cells are, in their order.
+std::vector<llama_pos> positions_of(const std::vector<Cell> &cells);
 
 // Half-open range of positions [begin, end).
 struct Positions {
@@ -41,11 +46,14 @@ class Kv {
     llama_memory_t memory() const; // throws where the model has none
     llama_pos pos_min(llama_seq_id id) const;
     llama_pos pos_max(llama_seq_id id) const;
+    llama_pos next(llama_seq_id id) const; // where the sequence goes on
     // From which position on no cell of the sequence is missing, and from which on a copy of it has all.
     llama_pos complete_from(llama_seq_id id) const;
     llama_pos saved_from(llama_seq_id id) const;
     // True unless a sliding window has let cells go.
     bool resident(llama_seq_id id) const;
+    // The first of these positions, ordered, that a token after them can see in every layer.
+    llama_pos seen_from(const std::vector<llama_pos> &positions) const;
 
     // Throws cannot_trim.
     void remove(llama_seq_id id, Positions range);
@@ -61,17 +69,21 @@ class Kv {
     // After a step: what it evaluated, and what became of it where it failed.
     void append(llama_seq_id id, const std::vector<llama_token> &tokens, const std::vector<llama_pos> &positions);
     void reconcile(llama_seq_id id, const std::vector<llama_token> &tokens, const std::vector<llama_pos> &positions);
+    // The sequence goes on at `next`, beyond its last position.
+    void reach(llama_seq_id id, llama_pos next);
     // After a restore: cells ordered by position. A windowed part of the memory has all of them from `complete_from`.
     void assign(llama_seq_id id, std::vector<Cell> cells, llama_pos complete_from);
     // For copies of ranges: `range` of `source` in the empty sequence `id`, and all of `source` after what `id` holds.
     void lend(llama_seq_id source, llama_seq_id id, Positions range);
     void join(llama_seq_id source, llama_seq_id id);
+    // Runs `use` while llama.cpp has all of sequence `id` but the cells at its last position; `spare` is empty.
+    void without_last(llama_seq_id id, llama_seq_id spare, const std::function<void()> &use);
     std::uint64_t next_cell() { return next_cell_++; }
     // Throws cannot_trim unless the memory still has every cell of `range` that the tokens after it can see.
     void check_exportable(llama_seq_id id, Positions range) const;
     // Cells that would be free if sequence `id` was empty.
     std::size_t n_free_without(llama_seq_id id) const;
-    // True if llama.cpp's positions are those of the ledger.
+    // True if llama.cpp's positions are those of the ledger, and everything is there that the next token can see.
     bool agrees(llama_seq_id id) const;
 
     // Moved keys are turned at the start of the next step; until then they cannot be copied out.
@@ -80,6 +92,9 @@ class Kv {
   private:
     std::vector<Cell> &at(llama_seq_id id) { return sequences_[static_cast<std::size_t>(id)]; }
     std::vector<Cell> in_range(llama_seq_id id, Positions range) const;
+    // The cells that are in memory: recurrent state alone is one, shared as long as nothing was read after a fork.
+    std::vector<Cell> held(llama_seq_id id) const;
+    llama_pos unseen(llama_pos next) const; // the last position that a token at `next` does not see in every layer
     bool whole(llama_seq_id id, Positions range) const;
     void check_shift(llama_seq_id id, Positions range) const;
     void move_positions(llama_seq_id id, Positions range, const char *what, llama_pos (*move)(llama_pos, int), int by);
@@ -87,6 +102,7 @@ class Kv {
     llama_memory_t memory_;
     std::size_t n_ctx_;
     llama_pos window_;
+    bool chunked_; // the window is the chunk of `window_` positions that a token lies in
     bool recurrent_;
     bool attention_;
     std::vector<std::vector<Cell>> sequences_; // by sequence number, ordered by position

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "llama.h"
+#include "mtmd.h"
 
 namespace ipyllama::log {
 namespace {
@@ -50,6 +51,7 @@ void on_line(ggml_log_level level, const char *text, void * /*user_data*/) {
 
 void install() {
     llama_log_set(on_line, nullptr);
+    mtmd_log_set(on_line, nullptr);
 }
 
 std::uint64_t next_number() {

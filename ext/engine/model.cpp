@@ -1,6 +1,7 @@
 #include "model.h"
 
 #include <climits>
+#include <set>
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -9,14 +10,10 @@
 #include "checks.h"
 #include "deep_stack.h"
 #include "log.h"
+#include "meta.h"
 
 namespace ipyllama {
 namespace {
-
-// std::regex, which cuts text into words for some vocabularies, recurses once per character of a run of one kind
-// (measured: 400 bytes each). Above this size a text gets a stack that is deep enough for one long run.
-constexpr std::size_t deep_text = 4096;
-constexpr std::size_t stack_per_byte = 1024;
 
 bool on_progress(float fraction, void *user_data) {
     auto *progress = static_cast<LoadProgress *>(user_data);
@@ -37,21 +34,6 @@ template <typename Fill> std::string fill_string(Fill fill, int guess) {
     return text;
 }
 
-// Upstream's metadata getters return the full length, whatever the buffer holds.
-template <typename Get> std::string get_string(Get get) {
-    std::vector<char> small(256);
-    const int n = get(small.data(), small.size());
-    if (n < 0) {
-        return "";
-    }
-    if (static_cast<std::size_t>(n) < small.size()) {
-        return {small.data(), static_cast<std::size_t>(n)};
-    }
-    std::vector<char> large(static_cast<std::size_t>(n) + 1);
-    get(large.data(), large.size());
-    return {large.data(), static_cast<std::size_t>(n)};
-}
-
 void require_vocab(const ModelHandle &handle) {
     require(llama_vocab_type(handle.vocab()) != LLAMA_VOCAB_TYPE_NONE, "this model has no vocabulary");
 }
@@ -66,9 +48,28 @@ ModelHandle::~ModelHandle() {
 }
 
 std::string ModelHandle::architecture() const {
-    char name[64] = "";
-    llama_model_meta_val_str(model, "general.architecture", name, sizeof(name));
-    return name;
+    return meta_value(model, "general.architecture");
+}
+
+std::string ModelHandle::pooling() const {
+    static const std::map<std::string, std::string> names = {
+        {"0", "none"}, {"1", "mean"}, {"2", "cls"}, {"3", "last"}, {"4", "rank"},
+    };
+    const auto value = meta_value(model, architecture() + ".pooling_type");
+    const auto found = names.find(value);
+    return found == names.end() ? "unspecified" : found->second;
+}
+
+llama_pos ModelHandle::n_positions() const {
+    // Those that read a tensor of positions; beyond its end llama.cpp ends the process.
+    static const std::set<std::string> learned = {"bert", "gpt2", "mpt", "starcoder"};
+    return learned.count(architecture()) > 0 ? llama_model_n_ctx_train(model) : INT32_MAX;
+}
+
+std::uint32_t ModelHandle::n_cls_out() const {
+    const auto n = llama_model_n_cls_out(model);
+    // llama.cpp answers 1 for every model, and what a file says may be more than its tensors have.
+    return pooling() == "rank" && n <= static_cast<std::uint32_t>(llama_model_n_embd_out(model)) ? n : 0;
 }
 
 void ModelHandle::check_token(llama_token token) const {
@@ -117,11 +118,7 @@ std::vector<llama_token> Model::tokenize(const std::string &text, bool add_speci
             n = llama_tokenize(handle->vocab(), text.data(), n_text, tokens.data(), -n, add_special, parse_special);
         }
     };
-    if (text.size() > deep_text) {
-        with_stack(deep_text * stack_per_byte + text.size() * stack_per_byte, call);
-    } else {
-        call();
-    }
+    with_stack_for_text(text.size(), call);
     tokens.resize(static_cast<std::size_t>(n < 0 ? 0 : n));
     return tokens;
 }
@@ -185,6 +182,15 @@ std::optional<std::string> Model::chat_template(const std::optional<std::string>
 std::string Model::description() const {
     const auto handle = owned_.get();
     return get_string([&](char *buffer, std::size_t size) { return llama_model_desc(handle->model, buffer, size); });
+}
+
+std::optional<std::string> Model::cls_label(std::uint32_t i) const {
+    const auto handle = owned_.get();
+    const auto n = handle->n_cls_out();
+    require(n > 0, "this model has no classifier");
+    require(i < n, "the classifier has outputs 0 to " + std::to_string(n - 1));
+    const char *label = llama_model_cls_label(handle->model, i);
+    return label == nullptr ? std::nullopt : std::optional<std::string>(label);
 }
 
 } // namespace ipyllama

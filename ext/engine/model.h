@@ -38,6 +38,9 @@ struct ModelHandle {
     const llama_vocab *vocab() const { return llama_model_get_vocab(model); }
     void check_token(llama_token token) const;
     std::string architecture() const; // as in the file: llama, gemma3 ...
+    std::string pooling() const;      // as in the file: none, mean, cls, last, rank; unspecified where it says nothing
+    llama_pos n_positions() const;    // as many as were learned, where each has a vector of its own (GPT-2, BERT)
+    std::uint32_t n_cls_out() const;  // outputs of the classifier, 0 if there is none
 
     std::shared_ptr<Backend> backend;
     llama_model *model;
@@ -64,6 +67,7 @@ class Model {
     std::map<std::string, std::string> metadata() const;
     std::optional<std::string> chat_template(const std::optional<std::string> &name) const;
     std::string description() const;
+    std::optional<std::string> cls_label(std::uint32_t i) const;
 
   private:
     Owned<ModelHandle> owned_;

@@ -2,100 +2,196 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace ipyllama {
 namespace {
 
-// Below this the draw is certain, and dividing by the temperature would soon leave the range of a float.
-constexpr float cold = 1e-9F;
+void check_numbers(const float *logits, std::size_t n) {
+    if (std::any_of(logits, logits + n, [](float logit) { return !(logit < INFINITY); })) {
+        throw Error(ErrorKind::decode, "no token can be chosen: the logits are not numbers");
+    }
+}
 
-void check(const SamplerOptions &options) {
-    require(std::isfinite(options.temperature) && options.temperature >= 0, "temperature must be 0 or more");
-    require(options.top_k >= 0, "top_k must be 0 or more");
-    require(options.top_p >= 0 && options.top_p <= 1, "top_p must be 0 to 1");
-    require(options.min_p >= 0 && options.min_p <= 1, "min_p must be 0 to 1");
-    require(options.repeat_penalty >= 0.01F && options.repeat_penalty <= 100, "repeat_penalty must be 0.01 to 100");
-    require(options.repeat_last_n >= 0 && options.repeat_last_n <= 1 << 20, "repeat_last_n must be 0 to 1048576");
+std::vector<float> softmax(const std::vector<float> &logits) {
+    const double top = *std::max_element(logits.begin(), logits.end());
+    std::vector<double> weights(logits.size());
+    std::transform(logits.begin(), logits.end(), weights.begin(), [top](float logit) { return std::exp(logit - top); });
+    const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+    std::vector<float> found(logits.size());
+    std::transform(weights.begin(), weights.end(), found.begin(),
+                   [sum](double weight) { return static_cast<float>(weight / sum); });
+    return found;
 }
 
 } // namespace
 
-// The order is llama.cpp's own: penalties, top-k, top-p, min-p, temperature, draw.
-std::shared_ptr<Sampler::Handle> Sampler::make(const Model &model, const SamplerOptions &options) {
-    check(options);
-    auto handle = std::shared_ptr<Handle>(new Handle{
-        model.handle(), {llama_sampler_chain_init(llama_sampler_chain_default_params()), llama_sampler_free}, {}, {}});
-    const int n_vocab = llama_vocab_n_tokens(handle->model->vocab());
-    handle->candidates.resize(static_cast<std::size_t>(n_vocab));
-    auto add = [&](llama_sampler *sampler) { llama_sampler_chain_add(handle->chain.get(), sampler); };
-    if (options.repeat_penalty != 1.0F && options.repeat_last_n > 0) {
-        add(llama_sampler_init_penalties(n_vocab, options.repeat_last_n, options.repeat_penalty, 0.0F, 0.0F));
-    }
-    if (options.temperature < cold) {
-        add(llama_sampler_init_greedy());
-        return handle;
-    }
-    if (options.top_k > 0) {
-        add(llama_sampler_init_top_k(options.top_k));
-    }
-    if (options.top_p < 1.0F) {
-        add(llama_sampler_init_top_p(options.top_p, 1));
-    }
-    if (options.min_p > 0.0F) {
-        add(llama_sampler_init_min_p(options.min_p, 1));
-    }
-    add(llama_sampler_init_temp(options.temperature));
-    add(llama_sampler_init_dist(options.seed));
-    return handle;
+Sampler::Sampler(std::shared_ptr<Handle> handle) : owned_("this sampler is closed", std::move(handle)) {}
+
+Sampler::Sampler(SamplerPart part) : Sampler(std::make_shared<Handle>()) {
+    owned_.get()->parts.push_back(std::move(part));
 }
 
-Sampler::Sampler(const Model &model, const SamplerOptions &options)
-    : owned_("this sampler is closed", make(model, options)) {}
+std::shared_ptr<Sampler> Sampler::chain(const std::vector<std::shared_ptr<Sampler>> &parts) {
+    require(!parts.empty(), "a chain needs at least one sampler");
+    auto made = std::make_shared<Handle>();
+    made->is_chain = true;
+    int n_vocab = 0;
+    for (const auto &sampler : parts) {
+        require(sampler != nullptr, "the parts of a chain are samplers: None is not one");
+        const auto handle = sampler->owned_.get();
+        const std::lock_guard lock(handle->mutex);
+        for (const SamplerPart &part : handle->parts) {
+            const std::string last =
+                made->parts.empty() || !made->parts.back().chooses() ? "" : made->parts.back().name();
+            require(last.empty(),
+                    last + " chooses a token: it must be the last of a chain, and " + part.name() + " comes after it");
+            require(n_vocab == 0 || part.n_vocab() == 0 || part.n_vocab() == n_vocab,
+                    part.name() + " was made for another vocabulary than the samplers before it");
+            n_vocab = std::max(n_vocab, part.n_vocab());
+            made->parts.push_back(part.clone());
+        }
+    }
+    return std::shared_ptr<Sampler>(new Sampler(std::move(made)));
+}
+
+llama_token_data_array Sampler::apply_locked(Handle &handle, const float *logits, std::size_t n) {
+    for (const SamplerPart &part : handle.parts) {
+        require(part.n_vocab() == 0 || static_cast<std::size_t>(part.n_vocab()) == n,
+                part.name() + " was made for another vocabulary");
+    }
+    check_numbers(logits, n); // sorting by what cannot be compared is undefined
+    auto &candidates = handle.candidates;
+    candidates.clear();
+    for (std::size_t i = 0; i < n; ++i) {
+        if (logits[i] > -INFINITY) {
+            candidates.push_back({static_cast<llama_token>(i), logits[i], 0.0F});
+        }
+    }
+    if (candidates.empty()) {
+        throw Error(ErrorKind::decode, "no token can be chosen: every logit is minus infinity");
+    }
+    llama_token_data_array left = {candidates.data(), candidates.size(), -1, false};
+    for (SamplerPart &part : handle.parts) {
+        part.apply(left);
+    }
+    return left;
+}
+
+void Sampler::accept_locked(Handle &handle, llama_token token) {
+    for (SamplerPart &part : handle.parts) { // all are asked before one takes note
+        part.check(token);
+    }
+    require(token >= 0, "token " + std::to_string(token) + " is in no vocabulary");
+    for (SamplerPart &part : handle.parts) {
+        part.accept(token);
+    }
+}
 
 llama_token Sampler::sample(const Sequence &sequence) {
     const auto handle = owned_.get();
     const std::lock_guard lock(handle->mutex);
-    auto &candidates = handle->candidates;
-    sequence.with_logits([&](const float *logits, int n) {
-        require(static_cast<std::size_t>(n) == candidates.size(), "the sampler was made for another vocabulary");
-        for (int i = 0; i < n; ++i) {
-            candidates[static_cast<std::size_t>(i)] = {i, logits[i], 0.0F};
-        }
-    });
-    // Sorting by what cannot be compared is undefined.
-    if (std::any_of(candidates.begin(), candidates.end(), [](const auto &c) { return !(c.logit < INFINITY); })) {
-        throw Error(ErrorKind::decode, "no token can be chosen: the logits are not numbers");
-    }
-    llama_token_data_array choice = {candidates.data(), candidates.size(), -1, false};
-    llama_sampler_apply(handle->chain.get(), &choice);
-    if (choice.selected < 0 || static_cast<std::size_t>(choice.selected) >= choice.size) {
-        throw Error(ErrorKind::decode, "no token could be chosen: the logits are not numbers");
-    }
-    const llama_token token = choice.data[choice.selected].id;
-    llama_sampler_accept(handle->chain.get(), token);
+    require(handle->parts.back().chooses(), "the last sampler, " + handle->parts.back().name() +
+                                                ", only filters: end the chain with greedy, dist, mirostat, "
+                                                "mirostat_v2 or adaptive_p");
+    const auto logits =
+        sequence.with_logits([](const float *values, int n) { return std::vector<float>(values, values + n); });
+    const auto left = apply_locked(*handle, logits.data(), logits.size());
+    const llama_token token = left.data[left.selected].id;
+    accept_locked(*handle, token);
     return token;
+}
+
+Candidates Sampler::apply(const std::vector<float> &logits) {
+    require(!logits.empty(), "there are no logits");
+    const auto handle = owned_.get();
+    const std::lock_guard lock(handle->mutex);
+    const auto left = apply_locked(*handle, logits.data(), logits.size());
+    Candidates found;
+    for (std::size_t i = 0; i < left.size; ++i) {
+        found.tokens.push_back(left.data[i].id);
+        found.logits.push_back(left.data[i].logit);
+    }
+    found.probabilities = softmax(found.logits);
+    if (left.selected >= 0) {
+        found.selected = left.data[left.selected].id;
+    }
+    return found;
 }
 
 void Sampler::accept(const std::vector<llama_token> &tokens) {
     const auto handle = owned_.get();
     const std::lock_guard lock(handle->mutex);
     for (const llama_token token : tokens) {
-        handle->model->check_token(token);
-        llama_sampler_accept(handle->chain.get(), token);
+        accept_locked(*handle, token);
     }
 }
 
 void Sampler::reset() {
     const auto handle = owned_.get();
     const std::lock_guard lock(handle->mutex);
-    llama_sampler_reset(handle->chain.get());
+    for (SamplerPart &part : handle->parts) {
+        part.reset();
+    }
 }
 
-void Sampler::close() {
-    owned_.close();
+std::shared_ptr<Sampler> Sampler::clone() const {
+    const auto handle = owned_.get();
+    const std::lock_guard lock(handle->mutex);
+    auto made = std::make_shared<Handle>();
+    made->is_chain = handle->is_chain;
+    for (const SamplerPart &part : handle->parts) {
+        made->parts.push_back(part.clone());
+    }
+    return std::shared_ptr<Sampler>(new Sampler(std::move(made)));
 }
-bool Sampler::closed() const {
-    return owned_.closed();
+
+std::string Sampler::name() const {
+    const auto handle = owned_.get();
+    return handle->is_chain ? "chain" : handle->parts.front().name();
+}
+
+std::vector<std::string> Sampler::names() const {
+    const auto handle = owned_.get();
+    std::vector<std::string> found;
+    for (const SamplerPart &part : handle->parts) {
+        found.push_back(part.name());
+    }
+    return found;
+}
+
+std::optional<std::uint32_t> Sampler::seed() const {
+    const auto handle = owned_.get();
+    const auto &parts = handle->parts;
+    const auto found =
+        std::find_if(parts.rbegin(), parts.rend(), [](const auto &part) { return part.seed().has_value(); });
+    return found == parts.rend() ? std::nullopt : found->seed();
+}
+
+std::pair<std::vector<llama_token>, std::vector<float>> top_logprobs(const Sequence &sequence, int k) {
+    const auto logits =
+        sequence.with_logits([](const float *values, int n) { return std::vector<float>(values, values + n); });
+    require(k >= 1 && static_cast<std::size_t>(k) <= logits.size(), "k must be 1 to " + std::to_string(logits.size()));
+    check_numbers(logits.data(), logits.size());
+    const double top = *std::max_element(logits.begin(), logits.end());
+    if (top == -INFINITY) {
+        throw Error(ErrorKind::decode, "there are no probabilities: every logit is minus infinity");
+    }
+    double sum = 0;
+    for (const float logit : logits) {
+        sum += std::exp(logit - top);
+    }
+    std::vector<llama_token> tokens(logits.size());
+    std::iota(tokens.begin(), tokens.end(), 0);
+    auto logit_of = [&](llama_token token) { return logits[static_cast<std::size_t>(token)]; };
+    std::partial_sort(tokens.begin(), tokens.begin() + k, tokens.end(), [&](llama_token a, llama_token b) {
+        return logit_of(a) != logit_of(b) ? logit_of(a) > logit_of(b) : a < b;
+    });
+    tokens.resize(static_cast<std::size_t>(k));
+    std::vector<float> logprobs(tokens.size());
+    std::transform(tokens.begin(), tokens.end(), logprobs.begin(),
+                   [&](llama_token token) { return static_cast<float>(logit_of(token) - top - std::log(sum)); });
+    return {std::move(tokens), std::move(logprobs)};
 }
 
 } // namespace ipyllama

@@ -4,47 +4,67 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "llama.h"
 
+#include "owned.h"
+#include "sampler_part.h"
 #include "sequence.h"
 
 namespace ipyllama {
 
-struct SamplerOptions {
-    float temperature = 0.8F; // 0: always the most probable token
-    int top_k = 40;           // 0: off
-    float top_p = 0.95F;      // 1: off
-    float min_p = 0.05F;      // 0: off
-    float repeat_penalty = 1.0F;
-    int repeat_last_n = 64;
-    std::uint32_t seed = 0;
+// What samplers left to choose from, in their order.
+struct Candidates {
+    std::vector<llama_token> tokens;
+    std::vector<float> logits;
+    std::vector<float> probabilities;    // softmax of these logits
+    std::optional<llama_token> selected; // by a sampler that chooses
 };
 
+// One sampler, or several that work one after another. Only the last may choose.
 class Sampler {
   public:
-    Sampler(const Model &model, const SamplerOptions &options);
+    explicit Sampler(SamplerPart part);
+    // Copies the parts, with their state.
+    static std::shared_ptr<Sampler> chain(const std::vector<std::shared_ptr<Sampler>> &parts);
 
     // Chooses from the sequence's last logits and takes note of the choice.
     llama_token sample(const Sequence &sequence);
-    // Takes note of tokens that are in the ledger already, for the penalties.
+    // What is left of these logits. Draws random numbers as sample() does, but takes no note of a choice.
+    Candidates apply(const std::vector<float> &logits);
+    // Takes note of tokens that follow. Those before one that does not fit a grammar stay accepted.
     void accept(const std::vector<llama_token> &tokens);
     void reset();
+    std::shared_ptr<Sampler> clone() const;
 
-    void close();
-    bool closed() const;
+    void close() { owned_.close(); }
+    bool closed() const { return owned_.closed(); }
+
+    std::string name() const;
+    std::vector<std::string> names() const;
+    std::optional<std::uint32_t> seed() const; // of the last part that draws
 
   private:
     struct Handle {
-        std::shared_ptr<ModelHandle> model;
-        std::unique_ptr<llama_sampler, decltype(&llama_sampler_free)> chain;
         std::mutex mutex;
+        std::vector<SamplerPart> parts;
+        bool is_chain = false;
         std::vector<llama_token_data> candidates;
     };
-    Owned<Handle> owned_;
+    explicit Sampler(std::shared_ptr<Handle> handle);
 
-    static std::shared_ptr<Handle> make(const Model &model, const SamplerOptions &options);
+    static llama_token_data_array apply_locked(Handle &handle, const float *logits, std::size_t n);
+    static void accept_locked(Handle &handle, llama_token token);
+
+    Owned<Handle> owned_;
 };
+
+// The k most probable tokens of a sequence's last logits, ties by id, with the natural logarithms of their
+// probabilities over the whole vocabulary.
+std::pair<std::vector<llama_token>, std::vector<float>> top_logprobs(const Sequence &sequence, int k);
 
 } // namespace ipyllama

@@ -83,6 +83,8 @@ class Sequence {
     std::size_t state_size(Positions range, bool partial) const;
     Buffer save(Positions range, bool partial) const;
     std::size_t save_into(std::uint8_t *data, std::size_t size, Positions range, bool partial) const;
+    // Tokens that a saved state is of. Throws bad_state like restore().
+    std::size_t state_tokens(Bytes state) const;
     // Checked before llama.cpp sees it: bad_state, and everything is as it was. If llama.cpp fails all the same the
     // sequence is empty.
     void restore(Bytes state, const std::vector<llama_token> &tokens); // replaces what the sequence holds

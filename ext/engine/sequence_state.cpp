@@ -1,6 +1,8 @@
 // State of a sequence: out of the context, and back in.
 #include <algorithm>
 
+#include "ggml-backend.h"
+
 #include "sequence.h"
 
 namespace ipyllama {
@@ -13,6 +15,15 @@ void check_room(const ContextHandle &handle, llama_seq_id id, std::size_t n_cell
         throw Error(ErrorKind::bad_state, "this state needs " + std::to_string(n_cells) + " cells and " +
                                               std::to_string(free) + " are free: ask for a larger n_ctx");
     }
+}
+
+// What every device's tensors are aligned to.
+std::size_t alignment_of_devices() {
+    std::size_t most = 1;
+    for (std::size_t i = 0; i < ggml_backend_dev_count(); ++i) {
+        most = std::max(most, ggml_backend_buft_get_alignment(ggml_backend_dev_buffer_type(ggml_backend_dev_get(i))));
+    }
+    return most;
 }
 
 llama_state_seq_flags to_flags(bool partial) {
@@ -28,6 +39,22 @@ void set_state(ContextHandle &handle, llama_seq_id id, Bytes state, Restored res
         handle.kv->clear(id);
         throw Error(ErrorKind::bad_state, "llama.cpp could not take this state; the sequence is empty now");
     }
+}
+
+// llama.cpp puts a copy of the same size into the buffer of the last one, and ends the process if it lies in more
+// pieces than that. A smaller copy in between makes it take another buffer.
+void prepare_device(ContextHandle &handle, llama_seq_id id) {
+    const auto size = state_size(handle, id, LLAMA_STATE_SEQ_FLAGS_NONE);
+    auto &last = handle.device_states[id];
+    const auto &cells = handle.kv->cells(id);
+    if (last.size == size && cells.size() > 1) {
+        if (cells.front().pos == cells.back().pos) {
+            throw Error(ErrorKind::bad_state, "all tokens have the same position: llama.cpp cannot copy that on the "
+                                              "device again. Save it to bytes.");
+        }
+        handle.kv->without_last(id, handle.scratch(), [&] { copy_out(handle, id, LLAMA_STATE_SEQ_FLAGS_ON_DEVICE); });
+    }
+    last.size = size;
 }
 
 } // namespace
@@ -59,6 +86,12 @@ std::size_t Sequence::save_into(std::uint8_t *data, std::size_t size, Positions 
             written = llama_state_seq_get_data_ext(handle.context, data, size, held, to_flags(partial));
         });
         return written;
+    });
+}
+
+std::size_t Sequence::state_tokens(Bytes state) const {
+    return locked([&](ContextHandle &handle, llama_seq_id) {
+        return count_tokens(handle.layout().check_sequence(state, false), -1);
     });
 }
 
@@ -99,9 +132,11 @@ void Sequence::rewind(Bytes partial, const std::vector<llama_token> &tokens) {
                     std::equal(tokens.begin(), tokens.end(), cells.begin(),
                                [](llama_token token, const Cell &cell) { return token == cell.token; }),
                 "the sequence does not begin with these tokens: restore a whole state");
+        require(tokens.size() == cells.size() || cells[tokens.size() - 1].pos < cells[tokens.size()].pos,
+                "the last of these tokens has the same position as the next");
         handle.apply_shift();
         std::vector<Cell> kept(cells.begin(), cells.begin() + static_cast<std::ptrdiff_t>(tokens.size()));
-        const auto from = match_partial(layout.check_sequence(partial, true), kept);
+        const auto from = match_partial(handle, layout.check_sequence(partial, true), kept);
         handle.outputs.erase(id); // it carries none
         const auto read = llama_state_seq_set_data_ext(handle.context, partial.data, partial.size, id,
                                                        LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
@@ -119,8 +154,11 @@ std::shared_ptr<DeviceState> Sequence::save_on_device() const {
     return locked([&](ContextHandle &handle, llama_seq_id id) {
         handle.apply_shift();
         handle.kv->check_exportable(id, {});
+        const auto reason = handle.layout().no_device_copy(alignment_of_devices());
+        require(reason.empty(), "this context's state cannot be copied on the device (" + reason + "): use save");
+        prepare_device(handle, id);
         auto bytes = copy_out(handle, id, LLAMA_STATE_SEQ_FLAGS_ON_DEVICE);
-        return std::make_shared<DeviceState>(slot, ++handle.device_states[id], std::move(bytes),
+        return std::make_shared<DeviceState>(slot, ++handle.device_states[id].number, std::move(bytes),
                                              Restored{handle.kv->cells(id), handle.kv->saved_from(id)});
     });
 }
@@ -128,7 +166,7 @@ std::shared_ptr<DeviceState> Sequence::save_on_device() const {
 void Sequence::restore_on_device(const DeviceState &state) {
     const auto slot = owned_.get();
     locked([&](ContextHandle &handle, llama_seq_id id) {
-        if (state.origin.lock() != slot || state.number != handle.device_states[id]) {
+        if (state.origin.lock() != slot || state.number != handle.device_states[id].number) {
             throw Error(ErrorKind::bad_state, "this state is gone from the device: another one of the sequence took "
                                               "its place, or it belongs to another sequence");
         }

@@ -31,7 +31,8 @@ std::vector<llama_pos> positions_of(const StateCells &part, llama_seq_id id) {
     return positions;
 }
 
-// The positions of the ledger: those of the fullest part, or counted back from the one position of recurrent state.
+// The positions of the ledger: those of the fullest part, or counted back from the one position of recurrent state,
+// which is all that it knows.
 std::vector<llama_pos> ledger_positions(const std::vector<StateCells> &parts, llama_seq_id id, std::size_t n_tokens) {
     std::vector<llama_pos> best;
     for (const StateCells &part : parts) {
@@ -41,9 +42,7 @@ std::vector<llama_pos> ledger_positions(const std::vector<StateCells> &parts, ll
         } else if (part.recurrent && best.empty() && !positions.empty() && parts.size() == 1) {
             const auto last = static_cast<std::int64_t>(positions.back());
             for (std::int64_t pos = last - static_cast<std::int64_t>(n_tokens) + 1; pos <= last; ++pos) {
-                if (pos >= 0) {
-                    best.push_back(static_cast<llama_pos>(pos));
-                }
+                best.push_back(static_cast<llama_pos>(std::max<std::int64_t>(pos, 0)));
             }
         }
     }
@@ -64,6 +63,13 @@ llama_pos complete_from(const StateCells &part, const std::vector<llama_pos> &le
     return part.recurrent ? ledger.front() : ledger[ledger.size() - n];
 }
 
+// Throws bad_state if a token after these would not find what it can see.
+void check_complete(const ContextHandle &handle, const std::vector<llama_pos> &ledger, llama_pos from) {
+    if (from > handle.kv->seen_from(ledger)) {
+        bad("this state does not fit: cells are missing before position " + std::to_string(from));
+    }
+}
+
 Restored match_sequence(ContextHandle &handle, const std::vector<StateCells> &parts, llama_seq_id id,
                         const std::vector<llama_token> &tokens) {
     check_tokens(handle, tokens);
@@ -76,10 +82,7 @@ Restored match_sequence(ContextHandle &handle, const std::vector<StateCells> &pa
     for (const StateCells &part : parts) {
         restored.complete_from = std::max(restored.complete_from, complete_from(part, ledger, id));
     }
-    const bool windowed = llama_model_n_swa(handle.model->model) > 0;
-    if (restored.complete_from > ledger.front() && !windowed) {
-        bad("this state does not fit: cells are missing before position " + std::to_string(restored.complete_from));
-    }
+    check_complete(handle, ledger, restored.complete_from);
     for (std::size_t i = 0; i < tokens.size(); ++i) {
         restored.cells.push_back({tokens[i], ledger[i], handle.kv->next_cell()});
     }
@@ -88,16 +91,19 @@ Restored match_sequence(ContextHandle &handle, const std::vector<StateCells> &pa
 
 // Cells that belong to several sequences get one id.
 void share_cells(const StateCells &part, std::map<llama_seq_id, Restored> &restored, Kv &kv) {
+    const auto first_shared = kv.next_cell();
     for (const auto &entry : part.entries) {
         if (entry.ids.size() < 2) {
             continue;
         }
         const auto shared = kv.next_cell();
-        for (const llama_seq_id id : entry.ids) {
+        for (const llama_seq_id id : entry.ids) { // match_sequence saw to it that there is one, and not shared yet
             auto &cells = restored.at(id).cells;
-            const auto found = std::lower_bound(cells.begin(), cells.end(), entry.pos,
-                                                [](const Cell &cell, llama_pos pos) { return cell.pos < pos; });
-            found->id = shared; // match_sequence saw to it that there is one
+            auto found = std::upper_bound(cells.begin(), cells.end(), entry.pos,
+                                          [](llama_pos pos, const Cell &cell) { return pos < cell.pos; });
+            while ((--found)->id > first_shared) {
+            }
+            found->id = shared;
         }
     }
 }
@@ -192,14 +198,49 @@ Restored match(ContextHandle &handle, const std::vector<StateCells> &parts, cons
     return match_sequence(handle, parts, -1, tokens);
 }
 
-llama_pos match_partial(const std::vector<StateCells> &parts, const std::vector<Cell> &cells) {
+llama_pos match_partial(const ContextHandle &handle, const std::vector<StateCells> &parts,
+                        const std::vector<Cell> &cells) {
     std::vector<llama_pos> ledger;
     std::transform(cells.begin(), cells.end(), std::back_inserter(ledger), [](const Cell &cell) { return cell.pos; });
     llama_pos from = 0;
     for (const StateCells &part : parts) {
         from = std::max(from, complete_from(part, ledger, -1));
     }
+    check_complete(handle, ledger, from);
     return from;
+}
+
+std::size_t count_tokens(const std::vector<StateCells> &parts, llama_seq_id id) {
+    std::size_t most = 0;
+    for (const StateCells &part : parts) {
+        const auto positions = positions_of(part, id);
+        if (!part.recurrent) {
+            most = std::max(most, positions.size());
+        } else if (parts.size() == 1 && !positions.empty()) {
+            most = static_cast<std::size_t>(positions.back()) + 1;
+        }
+    }
+    return most;
+}
+
+std::size_t Context::state_limit() {
+    const auto handle = owned_.get();
+    const std::lock_guard lock(handle->mutex);
+    return handle->layout().most_bytes(handle->kv->n_total(), handle->taken.size() + 1);
+}
+
+std::map<llama_seq_id, std::size_t> Context::state_tokens(Bytes state) {
+    const auto handle = owned_.get();
+    const std::lock_guard lock(handle->mutex);
+    const auto n = handle->taken.size();
+    const auto parts = handle->layout().check_context(state, handle->model->architecture(), n);
+    std::map<llama_seq_id, std::size_t> counts;
+    for (llama_seq_id id = 0; static_cast<std::size_t>(id) < n; ++id) {
+        if (const auto count = count_tokens(parts, id)) {
+            counts[id] = count;
+        }
+    }
+    return counts;
 }
 
 std::size_t Context::state_size() {

@@ -25,6 +25,11 @@ struct Restored {
 };
 Restored match(ContextHandle &handle, const std::vector<StateCells> &parts, const std::vector<llama_token> &tokens);
 // The same for a partial state, which goes to cells that are there. Returns from where on it is complete.
-llama_pos match_partial(const std::vector<StateCells> &parts, const std::vector<Cell> &cells);
+llama_pos match_partial(const ContextHandle &handle, const std::vector<StateCells> &parts,
+                        const std::vector<Cell> &cells);
+
+// Tokens of sequence `id` that a checked state is of; of recurrent state alone, if they began at position 0. `id`
+// negative: of all cells.
+std::size_t count_tokens(const std::vector<StateCells> &parts, llama_seq_id id);
 
 } // namespace ipyllama

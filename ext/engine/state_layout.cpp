@@ -13,7 +13,9 @@ using Rows = StateLayout::Rows;
 
 constexpr std::uint32_t sequence_magic = 0xaf143cd8;
 constexpr std::size_t extra_bytes = 12;
+constexpr std::size_t header_bytes = 256; // more than stands before the cells of any state, or of a part of it
 constexpr std::uint32_t most_layers = 4096;
+constexpr llama_pos max_position = 1 << 30;
 
 [[noreturn]] void bad(const std::string &what) {
     throw Error(ErrorKind::bad_state, "this state does not fit: " + what);
@@ -64,7 +66,7 @@ struct Reading {
 StateCells::Entry read_cell(Cursor &cursor, const Part &part, const Reading &reading) {
     StateCells::Entry cell;
     cell.pos = cursor.read<llama_pos>();
-    expect(cell.pos >= 0, "a position is negative");
+    expect(cell.pos >= 0 && cell.pos < max_position, "a position is out of range");
     const auto n_ids = cursor.read<std::uint32_t>();
     if (part.has_extra) {
         cursor.take(extra_bytes);
@@ -89,7 +91,9 @@ StateCells::Entry read_cell(Cursor &cursor, const Part &part, const Reading &rea
 
 StateCells read_cells(Cursor &cursor, const Part &part, const Reading &reading) {
     if (!part.recurrent) {
-        same("KV streams:", cursor.read<std::uint32_t>(), 1U);
+        const auto n_streams = cursor.read<std::uint32_t>();
+        expect(n_streams == 1, std::to_string(n_streams) + " KV streams where this context has 1 (a tool of llama.cpp "
+                                                           "writes one if it is started with --kv-unified)");
     }
     const auto count = cursor.read<std::uint32_t>();
     expect(count <= cursor.left() / (2 * sizeof(std::uint32_t)), "it ends early");
@@ -290,6 +294,41 @@ std::vector<StateCells> StateLayout::check_context(Bytes state, const std::strin
     }
     expect(cursor.left() == 0, std::to_string(cursor.left()) + " bytes too many");
     return cells;
+}
+
+std::string StateLayout::no_device_copy(std::size_t alignment) const {
+    for (const Part &part : parts_) {
+        if (part.transposed != 0 && !part.recurrent) {
+            return "V is kept element by element without flash-attention";
+        }
+        for (const auto *layers : {&part.first, &part.second}) {
+            for (const Rows &rows : *layers) {
+                if (ggml_blck_size(static_cast<ggml_type>(rows.type)) > 1) {
+                    return "its KV memory is quantised";
+                }
+                if (!part.recurrent && rows.bytes % alignment != 0) {
+                    return "its rows of " + std::to_string(rows.bytes) + " bytes are not aligned to " +
+                           std::to_string(alignment);
+                }
+            }
+        }
+    }
+    return "";
+}
+
+std::size_t StateLayout::most_bytes(std::size_t n_cells, std::size_t n_sequences) const {
+    std::size_t bytes = header_bytes;
+    for (const Part &part : parts_) {
+        std::size_t per_cell = 2 * sizeof(std::uint32_t) + extra_bytes + n_sequences * sizeof(llama_seq_id);
+        for (const auto *layers : {&part.first, &part.second}) {
+            for (const Rows &rows : *layers) {
+                per_cell += rows.bytes * rows.width;
+                bytes += sizeof(std::int32_t) + sizeof(std::uint64_t);
+            }
+        }
+        bytes += header_bytes + per_cell * (part.recurrent ? n_sequences : n_cells);
+    }
+    return bytes;
 }
 
 } // namespace ipyllama

@@ -35,6 +35,12 @@ class StateLayout {
     // Throw bad_state with what differs. `partial`: only what upstream's PARTIAL_ONLY flag writes.
     std::vector<StateCells> check_sequence(Bytes state, bool partial) const;
     std::vector<StateCells> check_context(Bytes state, const std::string &architecture, std::size_t n_sequences) const;
+    // No state of as many cells and sequences has more.
+    std::size_t most_bytes(std::size_t n_cells, std::size_t n_sequences) const;
+    // Why upstream's ON_DEVICE flag does not work here, "" if it does. Each run of cells becomes a tensor of its own in
+    // a buffer that is not made larger when there are more runs the next time, and blocks of quantised types are
+    // counted as single values.
+    std::string no_device_copy(std::size_t alignment) const;
     // True if PARTIAL_ONLY writes less than everything.
     bool has_partial() const { return first_partial_ > 0; }
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from ipyllama.chat import Turn as Turn
     from ipyllama.errors import Interrupted as Interrupted
     from ipyllama.errors import LlamaError as LlamaError
+    from ipyllama.info import GgufInfo as GgufInfo
+    from ipyllama.info import inspect as inspect
     from ipyllama.llm import LLM as LLM
     from ipyllama.llm import load as load
     from ipyllama.llm import loaded as loaded
@@ -35,6 +37,8 @@ _HOME: Final = {
     "build_info": "_build",
     "Chat": "chat",
     "Turn": "chat",
+    "GgufInfo": "info",
+    "inspect": "info",
     "LLM": "llm",
     "load": "llm",
     "loaded": "llm",
@@ -51,12 +55,14 @@ __all__ = [
     "BuildInfo",
     "Chat",
     "GenerateOptions",
+    "GgufInfo",
     "Interrupted",
     "LlamaError",
     "LoadOptions",
     "Reply",
     "Turn",
     "build_info",
+    "inspect",
     "list_models",
     "load",
     "load_ipython_extension",
@@ -81,7 +87,12 @@ def __getattr__(name: str) -> Any:
     if name == "_core":
         from ipyllama._openmp import load_core
 
-        return load_core()
+        core = load_core()
+        globals()[name] = core  # `arm` wants it
+        from ipyllama.crash import arm
+
+        arm()
+        return core
     if name not in _HOME:
         raise AttributeError(f"module 'ipyllama' has no attribute '{name}'")
     from importlib import import_module
@@ -97,9 +108,10 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(ipython: InteractiveShell) -> None:
     """`%load_ext ipyllama`: adds `%llama` and `%%llama`, their completion, and `%config Llama`."""
-    from ipyllama.magics import register
+    from ipyllama.magics import register, show_crash
 
     register(ipython)
+    show_crash(ipython)
 
 
 def unload_ipython_extension(ipython: InteractiveShell) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence as _Sequence
 import enum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy
 import numpy.typing
@@ -23,6 +23,14 @@ def log_since(number: int) -> list[tuple[int, int, str]]:
     """
     llama.cpp's log lines from `number` on: (number, level, text); levels 1 debug, 2 info, 3 warning, 4 error. The buffer holds the last 512 lines.
     """
+
+def set_crash_file(path: str) -> None:
+    """
+    Where llama.cpp's message goes if it ends the process; nothing is created before. "" is nowhere.
+    """
+
+def set_crash_facts(facts: str) -> None:
+    """Lines of "name: value" that go into that file as well."""
 
 def log_next() -> int:
     """The number that the next log line will get."""
@@ -82,6 +90,11 @@ class Model:
     def chat_template(self, name: str | None = None) -> str | None:
         """The Jinja source of the chat template in the file, or None."""
 
+    def cls_label(self, i: int) -> str | None:
+        """
+        What output i of the classifier stands for, or None where the file does not say.
+        """
+
     @property
     def description(self) -> str:
         """Architecture, size and quantisation in a few words."""
@@ -99,6 +112,10 @@ class Model:
         """End-of-sequence token, -1 if there is none."""
 
     @property
+    def sep(self) -> int:
+        """Token between two texts, -1 if there is none."""
+
+    @property
     def eot(self) -> int:
         """End-of-turn token, -1 if there is none."""
 
@@ -109,6 +126,10 @@ class Model:
     @property
     def add_eos(self) -> bool:
         """True if texts end with EOS."""
+
+    @property
+    def add_sep(self) -> bool:
+        """True if two texts stand with `sep` between them."""
 
     @property
     def size(self) -> int:
@@ -125,6 +146,20 @@ class Model:
     @property
     def n_embd(self) -> int:
         """Width of the residual stream."""
+
+    @property
+    def n_embd_out(self) -> int:
+        """Width of an embedding."""
+
+    @property
+    def n_cls_out(self) -> int:
+        """Outputs of the classifier of a ranking model, 0 if there is none."""
+
+    @property
+    def pooling(self) -> str:
+        """
+        How embeddings of tokens become one, as the file says: none, mean, cls, last, rank; 'unspecified' if it says nothing.
+        """
 
     @property
     def n_layer(self) -> int:
@@ -179,7 +214,9 @@ class ContextOptions:
 
     @property
     def n_ubatch(self) -> int:
-        """Most tokens in one micro-batch; 0 is n_batch."""
+        """
+        Most tokens in one micro-batch; 0 is n_batch, and so is every number with a windowed model.
+        """
 
     @n_ubatch.setter
     def n_ubatch(self, arg: int, /) -> None: ...
@@ -296,7 +333,7 @@ class Context:
 
     def decode(self, batch: Batch) -> None:
         """
-        One step for all sequences of the batch. Raises Aborted if the abort flag is set; the ledgers then hold what is in memory, which on recurrent and hybrid models may be nothing.
+        One step for all sequences of the batch. Raises Aborted if the abort flag is set; the ledgers then hold what is in memory. On recurrent and hybrid models that may be nothing, and after a step of several sequences it is nothing in any sequence of the context.
         """
 
     def set_threads(self, n_threads: int, n_threads_batch: int) -> None:
@@ -345,9 +382,40 @@ class Context:
         save() into a buffer that can be written to; returns the number of bytes.
         """
 
+    @property
+    def state_limit(self) -> int:
+        """No state of this context, or of a sequence of it, has more bytes."""
+
+    def state_tokens(self, state: Buffer | numpy.typing.NDArray[numpy.uint8]) -> dict[int, int]:
+        """
+        Number of tokens of each sequence in a saved state, by sequence number. Raises BadState like restore(). Recurrent state alone tells its last position only: then as if the tokens began at position 0.
+        """
+
     def restore(self, state: Buffer | numpy.typing.NDArray[numpy.uint8], tokens: Mapping[int, _Sequence[int]]) -> None:
         """
         Replace everything by a saved state; `tokens` are those of each sequence, by number. Sequences that the state holds have to exist. The bytes are checked against this model and context first: BadState, and all is as it was, where they differ.
+        """
+
+    def set_adapters(self, adapters: _Sequence[tuple[Adapter, float]], keep_memory: bool = False) -> None:
+        """
+        Compute with these (adapter, scale) pairs from now on, their effects added up; an empty list takes all off. What sequences hold was computed otherwise, so they must be empty: BadArgument, unless `keep_memory` insists.
+        """
+
+    @property
+    def adapters(self) -> list[tuple[Adapter, float]]:
+        """The (adapter, scale) pairs now set, in order."""
+
+    def set_control_vector(self, data: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], first_layer: int, last_layer: int, keep_memory: bool = False) -> None:
+        """
+        Add row i of `data`, float32 of shape (n_layer, n_embd), to the output of layer i, for the layers from `first_layer` (1 or more: row 0 is never used) to `last_layer`. `keep_memory` as in set_adapters().
+        """
+
+    def clear_control_vector(self, keep_memory: bool = False) -> None:
+        """Take the control vector off."""
+
+    def embed(self, inputs: _Sequence[_Sequence[int]]) -> list[numpy.typing.NDArray[numpy.float32]]:
+        """
+        Embeddings of several token lists in one step, in a context with embeddings=True: for each a float32 array that owns its data. Its shape is (n_embd_out,) if the context pools by mean, cls or last, (n_cls_out,) by rank, and (n_tokens, n_embd_out) with pooling 'none'. At most n_ubatch tokens together, and as many inputs as sequences are free (n_seq_max). Nothing stays in memory; logits of the last step are lost. Raises Aborted if the abort flag is set.
         """
 
 class Capability:
@@ -458,6 +526,10 @@ class Sequence:
         """Number of tokens."""
 
     @property
+    def context(self) -> Context:
+        """The context it belongs to."""
+
+    @property
     def id(self) -> int:
         """Its number in the context."""
 
@@ -553,9 +625,14 @@ class Sequence:
         save() into a buffer that can be written to; returns the number of bytes.
         """
 
+    def state_tokens(self, state: Buffer | numpy.typing.NDArray[numpy.uint8]) -> int:
+        """
+        Number of tokens that a saved state is of. Raises BadState like restore(). Recurrent state alone tells its last position only: then as if the tokens began at position 0.
+        """
+
     def restore(self, state: Buffer | numpy.typing.NDArray[numpy.uint8], tokens: _Sequence[int]) -> None:
         """
-        Replace what the sequence holds by a saved state and the tokens that it is of. The bytes are checked against this model and context first: BadState, and all is as it was, where they differ. Nothing can tell whether the numbers in them are those of these tokens. There are no logits until the next step.
+        Replace what the sequence holds by a saved state and the tokens that it is of. The bytes are checked against this model and context first: BadState, and all is as it was, where they differ. Nothing can tell whether the numbers in them are those of these tokens; values that are no numbers spoil the whole context until Memory.clear(). There are no logits until the next step.
         """
 
     def append(self, state: Buffer | numpy.typing.NDArray[numpy.uint8], tokens: _Sequence[int]) -> None:
@@ -570,7 +647,7 @@ class Sequence:
 
     def save_on_device(self) -> DeviceState:
         """
-        Copy the state within the device's memory. Saving the sequence again takes the copy's place.
+        Copy the state within the device's memory. Saving the sequence again takes the copy's place. Raises BadArgument with quantised KV or without flash-attention, where llama.cpp cannot do that.
         """
 
     def restore_on_device(self, state: DeviceState) -> None:
@@ -578,66 +655,31 @@ class Sequence:
         Replace what the sequence holds by its last save_on_device(). Raises BadState for any other.
         """
 
-class SamplerOptions:
-    """How to choose the next token."""
-
-    def __init__(self) -> None: ...
+class Candidates:
+    """What samplers left to choose from, in their order."""
 
     @property
-    def temperature(self) -> float:
-        """0 takes the most probable token."""
-
-    @temperature.setter
-    def temperature(self, arg: float, /) -> None: ...
+    def tokens(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]:
+        """Token ids: int32, shape (n,). The array owns its data."""
 
     @property
-    def top_k(self) -> int:
-        """Keep the k most probable tokens; 0 is off."""
-
-    @top_k.setter
-    def top_k(self, arg: int, /) -> None: ...
+    def logits(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None,))]:
+        """Their logits: float32, shape (n,), an owner."""
 
     @property
-    def top_p(self) -> float:
-        """Keep the smallest set with this probability; 1 is off."""
-
-    @top_p.setter
-    def top_p(self, arg: float, /) -> None: ...
+    def probabilities(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None,))]:
+        """Softmax of these logits: float32, shape (n,), an owner."""
 
     @property
-    def min_p(self) -> float:
-        """Drop tokens below this share of the most probable; 0 is off."""
+    def selected(self) -> int | None:
+        """The token chosen, None if the last sampler only filters."""
 
-    @min_p.setter
-    def min_p(self, arg: float, /) -> None: ...
-
-    @property
-    def repeat_penalty(self) -> float:
-        """Divides logits of recent tokens; 1 is off."""
-
-    @repeat_penalty.setter
-    def repeat_penalty(self, arg: float, /) -> None: ...
-
-    @property
-    def repeat_last_n(self) -> int:
-        """How many recent tokens are penalised."""
-
-    @repeat_last_n.setter
-    def repeat_last_n(self, arg: int, /) -> None: ...
-
-    @property
-    def seed(self) -> int:
-        """Seed of the random draw, 32 bits."""
-
-    @seed.setter
-    def seed(self, arg: int, /) -> None: ...
+    def __len__(self) -> int: ...
 
 class Sampler:
     """
-    Chooses tokens from logits: penalties, top-k, top-p, min-p, temperature, draw, in this order.
+    Chooses tokens from logits. Each static method makes a sampler of that kind; chain() puts them in order.
     """
-
-    def __init__(self, model: Model, options: SamplerOptions) -> None: ...
 
     def close(self) -> None:
         """Free what this object holds. Safe to call twice and from any thread."""
@@ -650,13 +692,277 @@ class Sampler:
 
     def __exit__(self, *exception: object) -> None: ...
 
+    @staticmethod
+    def top_k(k: int) -> Sampler:
+        """Keep the k most probable tokens; 0 keeps all."""
+
+    @staticmethod
+    def top_p(p: float, min_keep: int = 1) -> Sampler:
+        """
+        Keep the most probable tokens that together have probability p; 1 keeps all. `min_keep` tokens are kept in any case. Nucleus sampling: https://arxiv.org/abs/1904.09751
+        """
+
+    @staticmethod
+    def min_p(p: float, min_keep: int = 1) -> Sampler:
+        """
+        Keep tokens with at least p times the probability of the most probable one; 0 keeps all. https://arxiv.org/abs/2407.01082
+        """
+
+    @staticmethod
+    def typical(p: float, min_keep: int = 1) -> Sampler:
+        """
+        Keep the tokens whose surprise is closest to the entropy, up to probability p; 1 keeps all. https://arxiv.org/abs/2202.00666
+        """
+
+    @staticmethod
+    def top_n_sigma(n: float) -> Sampler:
+        """
+        Keep logits within n standard deviations of the largest; 0 keeps all. https://arxiv.org/abs/2411.07641
+        """
+
+    @staticmethod
+    def xtc(probability: float, threshold: float = 0.10000000149011612, min_keep: int = 1, seed: int = 0) -> Sampler:
+        """
+        Exclude top choices: with `probability`, drop all tokens of at least `threshold` but the least probable of them. A threshold above 0.5 is off.
+        """
+
+    @staticmethod
+    def infill(model: Model) -> Sampler:
+        """
+        For text between two others: merge tokens that begin alike, end rather than guess. It wants at most 1,024 candidates: put a top_k before it.
+        """
+
+    @staticmethod
+    def temp(temperature: float) -> Sampler:
+        """
+        Divide logits by the temperature; 0 keeps only the most probable token.
+        """
+
+    @staticmethod
+    def temp_ext(temperature: float, delta: float, exponent: float = 1.0) -> Sampler:
+        """
+        Dynamic temperature, from temperature - delta to temperature + delta, growing with the entropy to the power `exponent`. The largest logit becomes 0. https://arxiv.org/abs/2309.02772
+        """
+
+    @staticmethod
+    def penalties(model: Model, *, last_n: int = 64, repeat: float = 1.0, frequency: float = 0.0, presence: float = 0.0) -> Sampler:
+        """
+        Of tokens among the `last_n` accepted ones, divide positive logits by `repeat` and multiply others; subtract `frequency` for each time, and `presence` once.
+        """
+
+    @staticmethod
+    def dry(model: Model, *, multiplier: float = 0.800000011920929, base: float = 1.75, allowed_length: int = 2, last_n: int = 64, breakers: _Sequence[str] = ['\n', ':', '"', '*']) -> Sampler:
+        """
+        Don't repeat yourself: from a token that would extend a repetition of n >= allowed_length tokens among the last `last_n`, subtract multiplier * base ** (n - allowed_length). A repetition does not reach across `breakers`.
+        """
+
+    @staticmethod
+    def logit_bias(model: Model, biases: Mapping[int, float]) -> Sampler:
+        """Add to the logits of tokens, by id; -inf forbids a token."""
+
+    @staticmethod
+    def grammar(model: Model, text: str, root: str = 'root') -> Sampler:
+        """
+        Keep tokens that continue a text of this GBNF grammar. Raises BadGrammar, with line and column.
+        """
+
+    @staticmethod
+    def grammar_lazy_patterns(model: Model, text: str, *, root: str = 'root', patterns: _Sequence[str] = [], tokens: _Sequence[int] = []) -> Sampler:
+        """
+        Like grammar, but only once a regular expression of `patterns` is found in what was accepted (the text from its first group on must then fit), or a token of `tokens` was accepted.
+        """
+
+    @staticmethod
+    def greedy() -> Sampler:
+        """Choose the most probable token."""
+
+    @staticmethod
+    def dist(seed: int = 0) -> Sampler:
+        """
+        Draw a token by probability. Seed 4294967295 draws another seed: look at `seed`.
+        """
+
+    @staticmethod
+    def mirostat(model: Model, tau: float = 5.0, eta: float = 0.10000000149011612, m: int = 100, seed: int = 0) -> Sampler:
+        """
+        Draw so that the surprise stays near `tau` bits, learning at rate `eta` from `m` tokens. https://arxiv.org/abs/2007.14966
+        """
+
+    @staticmethod
+    def mirostat_v2(tau: float = 5.0, eta: float = 0.10000000149011612, seed: int = 0) -> Sampler:
+        """
+        Mirostat 2: drop tokens of more surprise than a moving bound, then draw.
+        """
+
+    @staticmethod
+    def adaptive_p(target: float, decay: float = 0.8999999761581421, seed: int = 0) -> Sampler:
+        """
+        Draw tokens near the probability `target`, on average over 1 / (1 - decay) tokens. https://github.com/ggml-org/llama.cpp/pull/17927
+        """
+
+    @staticmethod
+    def chain(parts: _Sequence[Sampler]) -> Sampler:
+        """
+        Samplers that work one after another, copied with their state; parts that are chains are taken apart. Only the last may choose.
+        """
+
     def sample(self, sequence: Sequence) -> int:
         """
-        The next token, from the sequence's last logits; it counts as accepted.
+        The next token, from the sequence's last logits; it counts as accepted. Raises BadGrammar where no token fits, and BadArgument if the last sampler only filters.
+        """
+
+    def apply(self, logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Candidates:
+        """
+        What is left of logits of shape (n_vocab,), float32. Draws as sample() does, and accepts nothing.
         """
 
     def accept(self, tokens: _Sequence[int]) -> None:
-        """Take note of tokens already in the ledger, for the penalties."""
+        """
+        Take note of tokens that come next in the ledger: penalties count them, grammars move on. Raises BadGrammar for a token that does not fit; those before it stay accepted.
+        """
 
     def reset(self) -> None:
-        """Forget accepted tokens and start the random draw again."""
+        """Forget accepted tokens and start the random draws again."""
+
+    def clone(self) -> Sampler:
+        """A copy that goes on from the same state."""
+
+    @property
+    def name(self) -> str:
+        """The name of its static method."""
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the parts, in order."""
+
+    @property
+    def seed(self) -> int | None:
+        """The seed of the last part that draws, None if none does."""
+
+def top_logprobs(sequence: Sequence, k: int) -> tuple[Annotated[NDArray[numpy.int32], dict(shape=(None,))], Annotated[NDArray[numpy.float32], dict(shape=(None,))]]:
+    """
+    The k most probable tokens of the sequence's last logits, ties by id: ids, int32, and the natural logarithms of their probabilities over the whole vocabulary, float32; both of shape (k,), owners.
+    """
+
+class Adapter:
+    """
+    A LoRA adapter for one model, which it keeps alive. A context that uses it keeps it alive too, whatever happens to this object.
+    """
+
+    def close(self) -> None:
+        """Free what this object holds. Safe to call twice and from any thread."""
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+
+    def __enter__(self) -> Adapter: ...
+
+    def __exit__(self, *exception: object) -> None: ...
+
+    @staticmethod
+    def load(model: Model, path: str) -> Adapter:
+        """
+        Load a LoRA adapter from a GGUF file. Raises BadModelFile if the file is damaged, is no LoRA adapter, or was made for another architecture or for weights of other shapes.
+        """
+
+    def metadata(self) -> dict[str, str]:
+        """GGUF metadata, scalars only, as text."""
+
+    @property
+    def path(self) -> str:
+        """The file that it came from."""
+
+    @property
+    def invocation_tokens(self) -> list[int]:
+        """
+        Of an activated LoRA (aLoRA): the tokens from which on it is meant to be set. Empty for others.
+        """
+
+class Chunk:
+    """
+    A piece of a prompt: text, or what is encoded at once of an image or a sound.
+    """
+
+    @property
+    def kind(self) -> Literal['text', 'image', 'audio']:
+        """text, image or audio."""
+
+    @property
+    def tokens(self) -> list[int]:
+        """Token ids of text; empty for media."""
+
+    @property
+    def n_tokens(self) -> int:
+        """Cells of KV memory that it takes."""
+
+    @property
+    def n_positions(self) -> int:
+        """
+        Positions that it takes: fewer than tokens where those of an image are two-dimensional (M-RoPE).
+        """
+
+    @property
+    def id(self) -> str | None:
+        """
+        Of media: the SHA-256 of the array (kind, shape and bytes), and which part of it this is.
+        """
+
+    def __repr__(self) -> str: ...
+
+class Multimodal:
+    """
+    A projector (mmproj) for a model, which it keeps alive: turns images and sounds into embeddings that the model reads like tokens.
+    """
+
+    def close(self) -> None:
+        """Free what this object holds. Safe to call twice and from any thread."""
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+
+    def __enter__(self) -> Multimodal: ...
+
+    def __exit__(self, *exception: object) -> None: ...
+
+    @staticmethod
+    def load(model: Model, path: str, *, n_threads: int = 1, use_gpu: bool = True, image_min_tokens: int = 0, image_max_tokens: int = 0) -> Multimodal:
+        """
+        Load a projector from a GGUF file. Raises BadModelFile if it is damaged, is no projector or was made for another model. `image_min_tokens` and `image_max_tokens` bound the tokens of an image where its size decides them; 0 leaves it to the file.
+        """
+
+    @property
+    def supports_vision(self) -> bool:
+        """True if it takes images."""
+
+    @property
+    def supports_audio(self) -> bool:
+        """True if it takes sounds."""
+
+    @property
+    def audio_sample_rate(self) -> int:
+        """Of sounds, in Hz; 0 if it takes none."""
+
+    @property
+    def marker(self) -> str:
+        """What stands for an image or a sound in a text."""
+
+    @property
+    def n_embd(self) -> int:
+        """Width of an embedding."""
+
+    def tokenize(self, text: str, media: _Sequence[numpy.typing.NDArray[numpy.uint8] | numpy.typing.NDArray[numpy.float32]], add_special: bool = True, parse_special: bool = True) -> list[Chunk]:
+        """
+        Cut a text and its media into chunks. The n-th marker in `text` stands for the n-th of `media`: images are uint8 arrays of shape (height, width, 3), RGB; sounds are float32 arrays of shape (n_samples,), mono at audio_sample_rate, -1 to 1. Raises BadArgument if markers and media do not match.
+        """
+
+    def encode(self, chunk: Chunk) -> numpy.typing.NDArray[numpy.float32]:
+        """
+        The embeddings of an image or a sound: float32, shape (n_tokens, n_embd). The array owns its data. One step, which the abort flag does not end.
+        """
+
+    def evaluate(self, sequence: Sequence, chunk: Chunk, embeddings: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None:
+        """
+        Read an image or a sound into a sequence, after what it holds; `embeddings` are what encode() gave for `chunk`. Steps of n_batch tokens, which the abort flag ends. Token ids in the ledger are -1. All or nothing: after Aborted or DecodeError the sequence is as it was, or empty where it cannot be cut. Raises BadArgument if tokens that see each other both ways are more than n_batch or n_ubatch.
+        """

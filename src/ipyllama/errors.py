@@ -53,6 +53,18 @@ class PromptTooLong(LlamaError):
         self.n_prompt, self.n_ctx, self.n_over = n_prompt, n_ctx, over
 
 
+class WrongModel(LlamaError):
+    """The model cannot do what was asked: one that encodes text cannot generate, only rankers rank."""
+
+
+class TextTooLong(LlamaError):
+    """A text is over the limit of an embedding model, and was not to be split or truncated."""
+
+
+class TooLongWarning(UserWarning):
+    """Texts over the limit of an embedding model were split or truncated; the message says which."""
+
+
 class TemplateError(LlamaError):
     """The model has no chat template, or its template refused the messages."""
 
@@ -78,7 +90,14 @@ class BadArgument(LlamaError, ValueError):
 
 
 class BadGrammar(LlamaError, ValueError):
-    """A GBNF grammar cannot be read, or what was generated does not follow it."""
+    """A GBNF grammar cannot be read, or what was generated does not follow it.
+
+    `line` and `column` (in characters, from 1) tell where in the grammar; None where the error has no place in it.
+    """
+
+    def __init__(self, message: str, line: int | None = None, column: int | None = None) -> None:
+        super().__init__(message)
+        self.line, self.column = line, column
 
 
 class CannotTrim(LlamaError):
@@ -97,8 +116,12 @@ class Aborted(LlamaError):
     """A native step ended early because the abort flag was set."""
 
 
+class CrashWarning(UserWarning):
+    """An earlier process in the same place was ended by llama.cpp; shown once, with its message."""
+
+
 class Interrupted(KeyboardInterrupt):
-    """The user pressed Stop. What was generated so far is in `reply`.
+    """The user pressed Stop. What was generated so far is in `reply`; None where nothing was to be generated.
 
     It is a KeyboardInterrupt, so that "run all" stops as well.
     """
@@ -108,4 +131,4 @@ class Interrupted(KeyboardInterrupt):
         self.reply = reply
 
     def _render_traceback_(self) -> list[str]:
-        return ["Interrupted: what was written so far is kept"]
+        return ["Interrupted: what was written so far is kept" if self.reply else "Interrupted"]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
-from ipyllama import _core
+from ipyllama import _core, crash
 from ipyllama.engine import Engine, Job, Request
+from ipyllama.engine.capability import Capability, CapabilityProbe
+from ipyllama.engine.embed import STEP
 from ipyllama.engine.engine import Wrap
-from ipyllama.errors import BadOption
+from ipyllama.errors import BadOption, WrongModel
 from ipyllama.ledger import Ledger
 from ipyllama.loading import (
     FileId,
@@ -33,7 +36,11 @@ from ipyllama.reply import Delta, Reply
 from ipyllama.vocab import Vocabulary
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from ipyllama.chat import Chat, ChatTemplate
+    from ipyllama.embed import Pooling, TextEncoder, TooLong
 
 
 def load(
@@ -52,8 +59,9 @@ def load(
     Raises `ModelNotFound`, `BadModelFile`, `FetchError`, `NotEnoughMemory` or `BadOption`.
     """
     wanted = load_options(options)
+    crash.warn()
     found = resolve(os.fspath(name_or_path), progress=progress)
-    return _loaded.get(found, wanted, memory_for(cache, wanted.ram_limit), progress)
+    return _loaded.get(found, wanted, memory_for(cache), progress)
 
 
 class LLM:
@@ -65,17 +73,25 @@ class LLM:
         self.vocab = Vocabulary(native)
         self.n_ctx_train = native.n_ctx_train
         self.description, self.quantisation = found.header.description, found.header.quantisation
-        context = _core.Context(native, context_options(options))
-        self.n_ctx, self.n_threads = context.n_ctx, context.n_threads
+        self.can_generate = found.header.causal
+        self._context_options = partial(context_options, options)
+        context = _core.Context(native, self._context_options()) if self.can_generate else None
+        self.n_ctx = context.n_ctx if context else min(options.n_ctx or self.n_ctx_train, self.n_ctx_train)
+        self.n_threads = self._context_options().n_threads
         try:
-            self.memory = memory.bind(binding(found.path, native, options))
-            # Recurrent state has no positions to cut at; only a copy leads back.
-            can_trim = not (native.is_recurrent or native.is_hybrid)
-            self._engine = Engine(native, context, Live(_core.Sequence(context), self.memory, can_trim=can_trim))
+            self.memory = memory.bind(binding(found.path, native, options), options.ram_limit)
+            self._engine = Engine(native, context, self._states(context) if context else None)
         except BaseException:
-            context.close()
+            if context is not None:
+                context.close()
             raise
+        self._probe = self._make_probe()
         self._template: ChatTemplate | None = None
+
+    def _states(self, context: _core.Context) -> Live:
+        # Recurrent state has no positions to cut at; only a copy leads back.
+        can_trim = not (self._model.is_recurrent or self._model.is_hybrid)
+        return Live(_core.Sequence(context), self.memory, can_trim=can_trim)
 
     @property
     def template(self) -> ChatTemplate | None:
@@ -89,8 +105,8 @@ class LLM:
     def complete(self, prompt: str, **options: Any) -> Reply:
         """Continue `prompt` as it is, without a template. Control tokens written out in it count as such.
 
-        `options`: max_tokens, temperature, top_p, top_k, min_p, repeat_penalty, seed, stop; `GenerateOptions` has
-        their meaning and defaults.
+        `options`: max_tokens, stop, temperature, top_p, top_k, min_p, repeat_penalty, seed, grammar, logit_bias and all
+        others of `GenerateOptions`, which has their meaning and defaults.
 
         Raises `BadOption` and `PromptTooLong`. Ctrl-C raises `Interrupted`, whose `reply` holds what was generated.
         """
@@ -107,6 +123,7 @@ class LLM:
         into the reply."""
         if not isinstance(prompt, str):
             raise BadOption(f"the prompt must be a text: got {type(prompt).__name__}")
+        self._require_generation()
         tokens = self.vocab.tokenize(prompt, parse_special=True)
         return self.generate(Ledger().append_prompt(tokens), GenerateOptions().replace_from(options), notes)
 
@@ -114,7 +131,64 @@ class LLM:
         """A new conversation. `system` None leaves the system prompt to the model's template."""
         from ipyllama.chat import Chat
 
+        self._require_generation()
         return Chat(self, system=system, name=name)
+
+    def embed(
+        self,
+        texts: Iterable[str],
+        *,
+        pooling: Pooling | None = None,
+        normalize: bool = True,
+        too_long: TooLong = "split",
+        progress: Progress | None = None,
+    ) -> NDArray[np.float32]:
+        """The vectors of texts: float32, shape (n_texts, n_embd), in their order.
+
+        `pooling` makes one vector of a text's tokens: "mean", "cls" (the first) or "last"; None is the model's own
+        way, or the mean where it has none, as generative models. `normalize` scales vectors to length 1.
+
+        A text over `text_limit` tokens is evaluated in pieces and its vector is their mean, weighted by tokens
+        (`too_long="split"`), or loses its end ("truncate"); a `TooLongWarning` says which texts. "error" raises
+        `TextTooLong` before anything is evaluated. A text without tokens has a vector of zeros.
+
+        `progress` is called with (tokens done, all tokens, label); None shows a bar on stderr after a second. Ctrl-C
+        raises `Interrupted`. Raises `WrongModel` for ranking models where `pooling` is None, and `BadOption`.
+        """
+        return self._texts.embed(texts, pooling, normalize, too_long, progress)
+
+    def rerank(
+        self,
+        query: str,
+        texts: Iterable[str],
+        *,
+        too_long: Literal["truncate", "error"] = "truncate",
+        progress: Progress | None = None,
+    ) -> NDArray[np.float32]:
+        """How well each text answers the query: float32, shape (n_texts,), in their order; higher is better.
+
+        Scores are the first output of the model's classifier, as it is. Texts that do not fit beside the query lose
+        their end, with a `TooLongWarning`, or raise `TextTooLong`, as does a query that fills the limit alone.
+        Raises `WrongModel` where the model is no ranker. `progress` and Ctrl-C as for `embed`.
+        """
+        return self._texts.rerank(query, texts, too_long, progress)
+
+    @property
+    def text_limit(self) -> int:
+        """Most tokens that `embed` and `rerank` evaluate at once: of context and training the lesser, and 512 with
+        generative models, which compute logits for every token besides."""
+        limits = (self.n_ctx, self.n_ctx_train, STEP if self.can_generate else 0)
+        return min(limit for limit in limits if limit > 0)
+
+    @property
+    def capability(self) -> Capability:
+        """What sequences can do here, tried out when it is first asked for: waits until answers before it are done."""
+        return self._probe()
+
+    @property
+    def capability_now(self) -> Capability | None:
+        """The same, or None where it is not known and an answer is being written."""
+        return self._probe() if self._probe.known or self.n_busy == 0 else None
 
     def generate(
         self, ledger: Ledger, options: GenerateOptions, notes: tuple[str, ...] = (), wrap: Wrap | None = None
@@ -152,6 +226,7 @@ class LLM:
     def close(self) -> None:
         """End running answers and free context and weights. Safe to call twice and from any thread."""
         self._engine.close()
+        self.memory.ram.clear()
         _loaded.forget(self, self._model)
 
     def __enter__(self) -> Self:
@@ -161,8 +236,27 @@ class LLM:
         self.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self.closed else f"{self.description}, {self.n_live:,} of {self.n_ctx:,} tokens in use"
+        use = f"{self.n_live:,} of {self.n_ctx:,} tokens in use"
+        use = use if self.can_generate else f"for texts of up to {self.text_limit:,} tokens"
+        state = "closed" if self.closed else f"{self.description}, {use}"
         return f"<LLM {self.name}: {state}>"
+
+    @cached_property
+    def _texts(self) -> TextEncoder:
+        from ipyllama.embed import TextEncoder
+
+        return TextEncoder(self.name, self._model, self._engine, self._context_options, self.text_limit)
+
+    def _make_probe(self) -> CapabilityProbe:
+        options = self._context_options()
+        commit = _core.build_info()["llama_cpp_commit"]
+        key = (self.file, commit, options.swa_full, options.type_k, options.type_v, options.flash_attention)
+        return CapabilityProbe(self._engine, self._model, key, options)
+
+    def _require_generation(self) -> None:
+        if not self.can_generate:
+            use = "rerank(query, texts) gives its scores" if self._model.n_cls_out else "embed(texts) gives its vectors"
+            raise WrongModel(f"{self.name} encodes text and cannot generate: {use}, a chat model answers")
 
     def _token_text(self, token: int) -> str:
         return self.vocab.piece(token, special=True).decode("utf-8", "replace") if token >= 0 else ""

@@ -9,18 +9,18 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from ipyllama import _core
+from ipyllama import _core, crash
 from ipyllama.engine import native_log
 from ipyllama.engine.schedule import PIECE
 from ipyllama.errors import BadModelFile, BadOption, NotEnoughMemory
-from ipyllama.models import LocalModel, Progress, default_n_ctx, fits
+from ipyllama.models import KV_TYPES, LocalModel, Progress, default_n_ctx, fits
 from ipyllama.options import did_you_mean
 
 RAM_LIMIT: Final = 1 << 30
 """Bytes of KV that may wait in RAM for a return to an earlier branch, per model."""
 
-
-KV_TYPES: Final = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
+ENCODER_N_CTX: Final = 2048
+"""Longest text of an encoder unless a larger n_ctx is asked for: buffers grow with the square of it."""
 
 _WHOLE_NUMBERS: Final = {
     "n_ctx": (1, 1 << 24),
@@ -38,7 +38,8 @@ class LoadOptions:
     """
 
     n_ctx: int | None = None
-    """tokens of context; default: what the model was trained on, up to 8,192, as far as memory allows"""
+    """tokens of context; default: what the model was trained on, up to 8,192, as far as memory allows; for encoders
+    the longest text, up to 2,048"""
     n_threads: int | None = None
     """CPU threads; default: physical cores that this process may use"""
     n_gpu_layers: int = -1
@@ -87,10 +88,11 @@ def satisfies(has: LoadOptions, wanted: LoadOptions) -> bool:
 def choose(found: LocalModel, options: LoadOptions) -> LoadOptions:
     """Fill in what was left to this machine; refuse what cannot fit, before anything is allocated."""
     header = found.header
-    if not header.causal:
-        raise BadModelFile(f"{found.name} encodes text and cannot generate: load a chat or completion model")
-    n_ctx = options.n_ctx if options.n_ctx is not None else default_n_ctx(header)
-    fit = fits(header, n_ctx)
+    n_ctx = options.n_ctx
+    if n_ctx is None:
+        n_ctx = default_n_ctx(header, kv_type=options.kv_type)
+        n_ctx = n_ctx if header.causal else min(n_ctx, ENCODER_N_CTX)
+    fit = fits(header, n_ctx, kv_type=options.kv_type)
     if not fit:
         raise NotEnoughMemory(f"{found.name} does not fit: {fit}. Choose a smaller model or n_ctx.")
     return replace(options, n_ctx=n_ctx, n_threads=options.n_threads or physical_cores())
@@ -129,11 +131,11 @@ def load_weights(path: Path, options: LoadOptions, progress: Progress | None) ->
 
     def work() -> None:
         try:
-            result.append(
-                _core.Model.load(
+            with crash.running(f"loading {path.name}"):
+                model = _core.Model.load(
                     str(path), n_gpu_layers=options.n_gpu_layers, use_mmap=options.use_mmap, progress=watch
                 )
-            )
+            result.append(model)
         except BaseException as error:  # noqa: BLE001 - it is raised in the thread that waits
             result.append(error)
 
@@ -154,7 +156,7 @@ def load_weights(path: Path, options: LoadOptions, progress: Progress | None) ->
         raise result[0]
     if result[0].has_encoder or not result[0].has_decoder:
         result[0].close()
-        raise BadModelFile(f"{path.name} needs an encoder, and only decoders can continue text: load another model")
+        raise BadModelFile(f"{path.name} has an encoder and a decoder, which is not supported: load another model")
     return result[0]
 
 

@@ -21,7 +21,7 @@ class Vocabulary:
         """Token ids of `text`. `add_special` puts BOS in front where the model wants it, never twice and never an
         EOS behind; `parse_special` reads control tokens written out in the text as such. Raises `BadArgument` for
         half a surrogate pair."""
-        _check_encodable(text)
+        check_encodable(text)
         tokens = self._model.tokenize(text, add_special=False, parse_special=parse_special)
         if add_special and self.add_bos and self.bos >= 0 and tokens[:1] != [self.bos]:
             tokens.insert(0, self.bos)
@@ -40,7 +40,8 @@ class Vocabulary:
         return self._model.is_eog(token)
 
 
-def _check_encodable(text: str) -> None:
+def check_encodable(text: str) -> None:
+    """Raise `BadArgument` for half a surrogate pair: no tokenizer could read it."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

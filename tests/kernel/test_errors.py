@@ -90,10 +90,18 @@ def test_not_a_gguf(bigram: Kernel, tmp_path: Path) -> None:
 
 
 def test_a_model_that_cannot_answer(bigram: Kernel, tiny: Callable[[str], Path]) -> None:
-    line = error_line(bigram, f'%llama load "{tiny("bert")}"')
-    assert "BadModelFile" in line
-    assert "cannot generate" in line
+    bigram.run(f'%llama load "{tiny("bert")}"')
+    for cell in ("%%llama", "%%llama --raw"):
+        line = error_line(bigram, f"{cell}\nHi")
+        assert line.startswith("WrongModel: tiny-bert encodes text and cannot generate: embed(texts) gives its vectors")
+    status = bigram.run("%llama status").text
+    assert "none: nothing can be reused (it encodes text" in status
+    assert "up to 512 tokens each" in status
+    bigram.run("import ipyllama\nv = ipyllama.loaded()[-1].embed(['the cat', 'paris'])\n%llama unload tiny-bert")
+    assert bigram.value("v.shape") == (2, 64)
+    bigram.run("%llama use tiny-llama-bigram")
     bigram.run("%%llama -n 3\nHi")
+    assert "full: can be cut anywhere and shifted" in bigram.run("%llama status").text
 
 
 def test_a_prompt_that_is_too_long(bigram: Kernel, tiny: Callable[[str], Path]) -> None:

@@ -123,6 +123,13 @@ def test_tables_are_text_and_html(bigram: Kernel, command: str) -> None:
     assert bundle["text/html"].count("<tr>") > 1
 
 
+def test_info_loads_nothing(bigram: Kernel, tiny: Callable[[str], Path]) -> None:
+    bundle = bigram.run(f'%llama info "{tiny("jamba")}" --n-ctx 1000').bundles[0]
+    assert "KV of 1,000 tokens" in bundle["text/plain"]
+    assert "tiny-jamba" in bundle["text/html"]
+    assert "tiny-jamba" not in bigram.run("%llama status").text
+
+
 def test_models_come_and_go(bigram: Kernel, use: Callable[[str], Kernel]) -> None:
     use("llama")
     assert "tiny-llama" in bigram.run("%llama status").text

@@ -143,7 +143,11 @@ def test_the_seed_makes_the_answer(use: Callable[[str], Kernel]) -> None:
     assert kernel.value("again.tokens == random1.tokens")
 
 
-@pytest.mark.parametrize("option", ["temperature=0.0", "top_k=3", "top_p=0.3", "min_p=0.5", "repeat_penalty=1.5"])
+OPTIONS = ["temperature=0.0", "top_k=3", "top_p=0.3", "min_p=0.5", "repeat_penalty=1.5", "frequency_penalty=3"]
+OPTIONS += ["presence_penalty=3", "dry_multiplier=8", "typical_p=0.3", "xtc_probability=1", "mirostat=2"]
+
+
+@pytest.mark.parametrize("option", OPTIONS)
 def test_sampling_options_reach_the_sampler(use: Callable[[str], Kernel], option: str) -> None:
     """A magic does what the plain Python call does, and both differ from the default."""
     kernel = use("llama")
@@ -153,6 +157,31 @@ def test_sampling_options_reach_the_sampler(use: Callable[[str], Kernel], option
     kernel.run("llm = next(llm for llm in __import__('ipyllama').loaded() if llm.name == 'tiny-llama')")
     assert kernel.value(f"answer.tokens == llm.complete('abc', max_tokens=40, {option}).tokens")
     assert kernel.value("answer.tokens != default.tokens")
+
+
+def test_a_grammar_comes_from_a_file_or_a_variable(use: Callable[[str], Kernel], tmp_path: Path) -> None:
+    kernel = use("llama")
+    file = tmp_path / "three digits.gbnf"
+    file.write_text('root ::= [0-9]{3} "é"', encoding="utf-8")
+    kernel.run(f'%%llama --raw --grammar "{file}" --out answer\nabc')
+    assert kernel.value("answer.text[:3].isdecimal(), answer.text[3:]") == (True, "é")
+    kernel.run('yes_or_no = \'root ::= "yes" | "no"\'')
+    kernel.run("%%llama --raw --grammar {{yes_or_no}} --out answer\nabc")
+    assert kernel.value("answer.text in ('yes', 'no')")
+    bad = kernel.fail("%%llama --raw --grammar {{yes_or_none}}\nabc")
+    assert "BadGrammar: line 1, column 1 of the grammar at '{{yes_or_none}}'" in bad.error
+    missing = kernel.fail("%%llama --raw --grammar nowhere.gbnf\nabc")
+    assert "BadOption: --grammar: nowhere.gbnf cannot be read (No such file or directory)" in missing.error
+
+
+def test_biases(bigram: Kernel) -> None:
+    """After b comes c, unless it is forbidden; a token may be told by its text."""
+    bigram.run("%%llama --raw -t 0 -n 2 --out answer\nab")
+    assert bigram.value("answer.text") == "cd"
+    bigram.run("%%llama --raw -t 0 -n 2 --logit-bias c=-inf --logit-bias x=50 --out answer\nab")
+    assert bigram.value("answer.text[0]") == "x"
+    refused = bigram.fail("%%llama --raw --logit-bias cde=1\nab")
+    assert "logit_bias: 'cde' is 3 tokens of this model, it must be one" in refused.error
 
 
 def test_out_is_the_whole_reply(smol: Kernel) -> None:

@@ -10,6 +10,9 @@ from textwrap import dedent
 
 from ipyllama import _core
 
+SANITIZED = "libasan" in os.environ.get("LD_PRELOAD", "")
+"""Freed memory is then kept for a while, and everything takes longer: sizes and times say nothing."""
+
 
 def make_context(model: _core.Model, **options: object) -> _core.Context:
     """A small context on one thread; `options` are those of ContextOptions."""
@@ -24,13 +27,29 @@ def make_sequence(path: Path, **options: object) -> _core.Sequence:
     return _core.Sequence(make_context(_core.Model.load(str(path)), **options))
 
 
-def make_sampler(model: _core.Model, **options: object) -> _core.Sampler:
-    """A sampler with every filter off, except what `options` of SamplerOptions say."""
-    chosen = _core.SamplerOptions()
-    everything = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
-    for name, value in {**everything, **options}.items():
-        setattr(chosen, name, value)
-    return _core.Sampler(model, chosen)
+def make_sampler(model: _core.Model, **options: float) -> _core.Sampler:
+    """Penalties, top-k, top-p, min-p, temperature, draw: every filter off, except what `options` say."""
+    chosen = {
+        "temperature": 1.0,
+        "top_k": 0,
+        "top_p": 1.0,
+        "min_p": 0.0,
+        "repeat": 1.0,
+        "last_n": 64,
+        "seed": 0,
+        **options,
+    }
+    make = _core.Sampler
+    return make.chain(
+        [
+            make.penalties(model, last_n=chosen["last_n"], repeat=chosen["repeat"]),
+            make.top_k(chosen["top_k"]),
+            make.top_p(chosen["top_p"]),
+            make.min_p(chosen["min_p"]),
+            make.temp(chosen["temperature"]),
+            make.dist(chosen["seed"]),
+        ]
+    )
 
 
 def run_apart(code: str, *arguments: object) -> str:
@@ -38,5 +57,10 @@ def run_apart(code: str, *arguments: object) -> str:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     command = [sys.executable, "-X", "faulthandler", "-c", dedent(code), *map(str, arguments)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
-    assert (done.returncode, done.stderr) == (0, ""), f"exit code {done.returncode}\n{done.stderr[-3000:]}"
+    assert (done.returncode, done.stderr) == (0, ""), f"exit code {done.returncode}\n{_ends(done.stderr)}"
     return done.stdout
+
+
+def _ends(text: str) -> str:
+    """A report begins with its reason, a traceback ends with it."""
+    return text if len(text) < 3000 else f"{text[:1500]}\n...\n{text[-1500:]}"

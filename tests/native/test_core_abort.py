@@ -104,7 +104,7 @@ def test_everything_from_many_threads_at_once(tiny) -> None:
 
     def work(sequence: _core.Sequence, seed: int) -> None:
         rng = np.random.default_rng(seed)
-        sampler = _core.Sampler(model, _core.SamplerOptions())
+        sampler = _core.Sampler.chain([_core.Sampler.penalties(model, repeat=1.1), _core.Sampler.dist()])
         actions = [
             lambda: sequence.decode([int(token) for token in rng.integers(0, 356, 20)]),
             lambda: sampler.sample(sequence),

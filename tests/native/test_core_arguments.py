@@ -29,7 +29,8 @@ def make():
     context = _core.Context(model, options)
     sequence = _core.Sequence(context)
     sequence.decode([1, 300, 301])
-    return model, context, sequence, _core.Sampler(model, _core.SamplerOptions()), _core.LoadProgress()
+    sampler = _core.Sampler.chain([_core.Sampler.penalties(model, repeat=1.1), _core.Sampler.dist()])
+    return model, context, sequence, sampler, _core.LoadProgress()
 
 def attempt(call, *arguments, **named):
     try:
@@ -81,7 +82,7 @@ OPTIONS = """
 model, *_ = make()
 wild = [*numbers, None, "", "f16", "q8_0", "a\\0b", "\\ud800", "F16", [], -2]
 tried = refused = 0
-for cls, use in ((_core.ContextOptions, _core.Context), (_core.SamplerOptions, _core.Sampler)):
+for cls, use in ((_core.ContextOptions, _core.Context),):
     for name in dir(cls):
         if name.startswith("_"):
             continue
@@ -101,7 +102,7 @@ for name in ("n_gpu_layers", "use_mmap", "vocab_only", "check_tensors", "progres
         tried += 1
         refused += attempt(_core.Model.load, sys.argv[1], **{name: value})
 for value in values:
-    tried += 1
+    tried += 2
     refused += attempt(_core.Model.load, value)
     refused += attempt(_core.log_since, value)
 print(tried, refused)

@@ -31,7 +31,7 @@ for path in sorted(Path(sys.argv[1]).iterdir()):
         options.n_ctx, options.n_batch = 128, 64
         sequence = _core.Sequence(_core.Context(model, options))
         sequence.decode([1, 5, 300])
-        _core.Sampler(model, _core.SamplerOptions()).sample(sequence)
+        _core.Sampler.chain([_core.Sampler.penalties(model, repeat=1.1), _core.Sampler.dist()]).sample(sequence)
         model.tokenize("Hello <|im_start|> \\u00e9", parse_special=True)
         model.detokenize([1, 5, 300])
         model.metadata(), model.chat_template()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import permutations
 
+import numpy as np
 import pytest
 from native.core import make_context, make_sampler, run_apart
 
@@ -24,7 +25,7 @@ def test_every_order_of_deletion(tiny) -> None:
         context = _core.Context(model, options)
         sequence = _core.Sequence(context)
         sequence.decode([1, 300])
-        sampler = _core.Sampler(model, _core.SamplerOptions())
+        sampler = _core.Sampler.chain([_core.Sampler.penalties(model, repeat=1.1), _core.Sampler.dist()])
         return {"model": model, "context": context, "sequence": sequence, "sampler": sampler,
                 "fork": sequence.fork()}
 
@@ -58,7 +59,8 @@ def test_the_interpreter_may_end_with_everything_open(tiny) -> None:
     options = _core.ContextOptions()
     options.n_ctx = options.n_batch = 2048
     sequence = _core.Sequence(_core.Context(model, options))
-    sampler, batch = _core.Sampler(model, _core.SamplerOptions()), _core.Batch()
+    sampler = _core.Sampler.chain([_core.Sampler.penalties(model, repeat=1.1), _core.Sampler.dist()])
+    batch = _core.Batch()
     sequence.decode(list(range(1, 301)))
     batch.add(sequence, [1])
     device = sequence.save_on_device()
@@ -87,6 +89,27 @@ def test_every_order_of_closing(tiny) -> None:
                     _core.Context(model, _core.ContextOptions())
 
 
+def test_the_interpreter_may_end_while_a_thread_comes_and_goes(tiny) -> None:
+    """Between the steps of a thread Python wants to end it. Several rounds, because it is a matter of moments."""
+    code = """
+    import sys, threading
+    from ipyllama import _core
+    options = _core.ContextOptions()
+    options.n_ctx = options.n_batch = 64
+    sequence = _core.Sequence(_core.Context(_core.Model.load(sys.argv[1]), options))
+
+    def work():
+        while True:
+            sequence.clear()
+            sequence.decode([5] * 64)
+
+    threading.Thread(target=work, daemon=True).start()
+    print("end")
+    """
+    for _ in range(4):
+        assert run_apart(code, tiny("llama")).split() == ["end"]
+
+
 def test_with_closes_and_closing_twice_is_safe(tiny) -> None:
     with (
         _core.Model.load(str(tiny("llama"))) as model,
@@ -104,8 +127,10 @@ def test_with_closes_and_closing_twice_is_safe(tiny) -> None:
 
 
 def public(thing: object) -> set[str]:
-    """Every public method and property, `len()` among them."""
-    return {name for name in dir(type(thing)) if not name.startswith("_")} | {"__len__"} & set(dir(type(thing)))
+    """Every public method and property, `len()` among them; not what makes new objects."""
+    makers = {name for name, value in vars(type(thing)).items() if type(value).__name__ == "nb_func"}
+    names = {name for name in dir(type(thing)) if not name.startswith("_")} | {"__len__"} & set(dir(type(thing)))
+    return names - makers
 
 
 def test_everything_refuses_after_close(tiny) -> None:
@@ -120,18 +145,29 @@ def test_everything_refuses_after_close(tiny) -> None:
     sequence_arguments = {
         **{"decode": ([1],), "trim": (0,), "cp": (other,), "add": (0, 1, 1), "div": (0, 1, 2)},
         **{"save_into": (bytearray(9999),), "restore": (state, [1]), "append": (state, [1]), "rewind": (state, [1])},
-        "restore_on_device": (device,),
+        **{"restore_on_device": (device,), "state_tokens": (state,)},
     }
     arguments: dict[object, dict[str, tuple[object, ...]]] = {
-        model: {"tokenize": ("a",), "detokenize": ([1],), "piece": (1,), "is_eog": (1,), "is_control": (1,)},
+        model: {
+            "tokenize": ("a",),
+            "detokenize": ([1],),
+            "piece": (1,),
+            "is_eog": (1,),
+            "is_control": (1,),
+            "cls_label": (0,),
+        },
         context: {
+            "embed": ([[1]],),
             "decode": (_core.Batch(),),
             "set_threads": (1, 1),
             "save_into": (bytearray(9),),
             "restore": (state, {}),
+            "set_adapters": ([],),
+            "set_control_vector": (np.zeros((2, 64), np.float32), 1, 1),
+            "state_tokens": (state,),
         },
         context.memory: {},
-        sampler: {"sample": (other,), "accept": ([1],)},
+        sampler: {"sample": (other,), "accept": ([1],), "apply": (np.zeros(356, np.float32),)},
         closed_with: sequence_arguments,
         closed_itself: sequence_arguments,
     }
@@ -139,7 +175,7 @@ def test_everything_refuses_after_close(tiny) -> None:
         thing.close()
     for thing, needed in arguments.items():
         # What Context.memory returns asks the context when it is used.
-        names = public(thing) - {"close", "closed", "load", "memory"} - ({"id"} if thing is closed_with else set())
+        names = public(thing) - {"close", "closed", "memory"} - ({"id", "context"} if thing is closed_with else set())
         assert len(names) > 1
         for name in names:
             with pytest.raises(ClosedError, match="is closed"):

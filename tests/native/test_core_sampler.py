@@ -83,7 +83,7 @@ def test_the_repeat_penalty_divides_the_logits_of_recent_tokens(model: _core.Mod
     first, second = int(order[0]), int(order[1])
     assert logits[second] > 0
     enough = float(logits[first] / logits[second]) * 1.01
-    penalised = make_sampler(model, temperature=0.0, repeat_penalty=enough, repeat_last_n=2)
+    penalised = make_sampler(model, temperature=0.0, repeat=enough, last_n=2)
     assert penalised.sample(sequence) == first  # nothing was seen yet, now it was
     assert penalised.sample(sequence) == second
     penalised.reset()
@@ -94,7 +94,7 @@ def test_the_repeat_penalty_divides_the_logits_of_recent_tokens(model: _core.Mod
     penalised.reset()
     penalised.accept([first, 5, 6])  # out of the last two
     assert penalised.sample(sequence) == first
-    off = make_sampler(model, temperature=0.0, repeat_penalty=enough, repeat_last_n=0)
+    off = make_sampler(model, temperature=0.0, repeat=enough, last_n=0)
     off.accept([first])
     assert off.sample(sequence) == first
 
@@ -138,8 +138,8 @@ def test_nothing_to_sample_from(model: _core.Model, sequence: _core.Sequence, sm
         ("top_k", [-1]),
         ("top_p", [-0.1, 1.1, float("nan")]),
         ("min_p", [-0.1, 1.1, float("nan")]),
-        ("repeat_penalty", [0.0, -1.0, 1e-30, 1e30, float("nan"), float("inf")]),
-        ("repeat_last_n", [-1, 2**31 - 1]),
+        ("repeat", [0.0, -1.0, 1e-30, 1e30, float("nan"), float("inf")]),
+        ("last_n", [-1, 2**31 - 1]),
     ],
 )
 def test_options_out_of_range(model: _core.Model, name: str, values: list[float]) -> None:
@@ -154,8 +154,8 @@ def test_extremes_within_range(model: _core.Model, sequence: _core.Sequence) -> 
         {"temperature": 1e-9},
         {"temperature": 1e-45},
         {"top_k": 2**31 - 1},
-        {"repeat_penalty": 0.01},
-        {"repeat_penalty": 100.0},
+        {"repeat": 0.01},
+        {"repeat": 100.0},
         {"seed": 2**32 - 1},
         {"seed": 0},
         {"top_p": 1e-45, "min_p": 1e-45},

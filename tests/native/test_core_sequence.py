@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from native.ask import bits
-from native.core import make_context, make_sequence
+from native.core import make_context, make_sequence, run_apart
 from numpy.typing import NDArray
 
 from ipyllama import _core
@@ -235,3 +235,36 @@ def test_kv_types(tiny, smollm2: Path, kind: str) -> None:
             make_sequence(tiny("llama"), type_k=kind, type_v=kind)
         with pytest.raises(BadArgument, match="requires flash_attn"):
             make_sequence(smollm2, type_v=kind, flash_attention=0)
+
+
+BEYOND = """
+    import sys
+    from ipyllama import _core
+    from ipyllama.errors import BadArgument
+
+    def tried(path, *steps):
+        options = _core.ContextOptions()
+        options.n_ctx = options.n_batch = 512
+        sequence = _core.Sequence(_core.Context(_core.Model.load(path), options))
+        for tokens, position in steps:
+            try:
+                sequence.decode(tokens, position=position)
+                print(len(sequence))
+            except BadArgument as error:
+                print(error)
+
+    gpt2, t5 = sys.argv[1:]
+    tried(gpt2, ([1] * 65, None), ([1] * 64, None), ([1], None))
+    tried(gpt2, ([1], 64), ([1], 63))
+    tried(t5, ([1], None))
+"""
+
+
+def test_models_that_would_end_the_process(tiny) -> None:
+    """Learned positions have an end; a decoder that waits for its encoder is not supported."""
+    refused = "this model has learned 64 positions, and no more follow"
+    assert run_apart(BEYOND, tiny("gpt2"), tiny("t5")).splitlines() == [
+        *(refused, "64", refused),
+        *(refused, "1"),
+        "models with an encoder and a decoder are not supported",
+    ]

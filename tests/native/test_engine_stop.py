@@ -126,7 +126,7 @@ def test_close_ends_what_runs_and_what_waits(llm: LLM) -> None:
         llm.complete("hello")
     llm.close()
     assert llm.closed
-    assert (llm.n_live, llm.n_busy, llm.parked_bytes) == (0, 0, 0)
+    assert (llm.n_live, llm.n_busy, llm.memory.ram.nbytes) == (0, 0, 0)
 
 
 def test_close_from_the_worker_itself(llm: LLM) -> None:

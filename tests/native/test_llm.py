@@ -91,12 +91,12 @@ def test_unloading_frees_the_memory_while_variables_still_point_at_it(load: Load
     job.result()
     llm.complete("Another branch, " * 12, max_tokens=2)
     llm.complete("and one more, quite different. " * 12, max_tokens=2)
-    assert llm.parked_bytes > MB // 2
+    assert llm.memory.ram.nbytes > MB // 2
     loaded = resident()
     assert loaded - before > 200 * MB  # 98 MB of weights, 184 MB of KV
     llm.close()
     assert resident() - before < 60 * MB
-    assert (llm.parked_bytes, chat.llm, engine.closed, llm._model.closed) == (0, llm, True, True)
+    assert (llm.memory.ram.nbytes, chat.llm, engine.closed, llm._model.closed) == (0, llm, True, True)
 
 
 def test_nothing_is_left_when_loading_fails(load: Load, tiny) -> None:
@@ -104,8 +104,6 @@ def test_nothing_is_left_when_loading_fails(load: Load, tiny) -> None:
         load("llama", kv_type="q8_0")
     assert ipyllama.loaded() == []
     assert _loaded._weights == {}
-    with pytest.raises(BadModelFile, match="cannot generate"):
-        load("bert")
     with pytest.raises(NotEnoughMemory, match="Choose a smaller model or n_ctx"):
         load("smollm2", n_ctx=1 << 24)
     assert ipyllama.loaded() == []

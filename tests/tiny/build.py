@@ -4,28 +4,48 @@ from __future__ import annotations
 
 import argparse
 import itertools
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import gguf
 import numpy as np
 
-from tiny.layers import Layers, Shape, ones, zeros
+from tiny.layers import Array, Layers, Shape, ones, zeros
+from tiny.others import gpt2, t5
 from tiny.vocab import SPACE, add_sentencepiece, add_wordpiece
 
-ARCHS = ("llama", "llama-bigram", "llama-bytes", "gemma3", "mamba", "lfm2", "jamba", "bert", "bert-rank")
+ARCHS = (
+    *("llama", "llama-bigram", "llama-bytes", "gemma3", "qwen2vl", "mamba", "lfm2", "jamba"),
+    *("bert", "bert-rank", "gpt2", "t5"),
+)
 """llama; llama-bigram (predictable text: a, b, ... z, space, a; no attention, so it cannot show KV faults);
 llama-bytes (the same with é漢🙂é..., a token for each byte); gemma3 (window of 32 tokens, every other layer);
-mamba (recurrent); lfm2 and jamba (hybrid); bert (embeddings); bert-rank (reranker)"""
+qwen2vl (positions of four numbers, M-RoPE); mamba (recurrent); lfm2 and jamba (hybrid); bert (embeddings);
+bert-rank (reranker); gpt2 (64 learned positions); t5 (encoder and decoder)"""
 _DEEPER = ("gemma3", "lfm2", "jamba")  # both kinds of layer, twice
-_WINDOW = 32
+_OTHERS = {"gpt2": gpt2, "t5": t5}
 _CYCLES = {
     "llama-bigram": [*"abcdefghijklmnopqrstuvwxyz", SPACE],
     "llama-bytes": [f"<0x{byte:02X}>" for byte in "é漢🙂".encode()],  # no byte twice
 }
 
 
-def build(arch: str, path: Path, seed: int = 0) -> None:
-    """Write the model of `arch` (one of ARCHS) to `path`. Seeds give different weights, sizes stay."""
+def build(
+    arch: str,
+    path: Path,
+    seed: int = 0,
+    *,
+    f32: bool = False,
+    added: Mapping[str, Array] | None = None,
+    more: Callable[[gguf.GGUFWriter], None] | None = None,
+    **sizes: int,
+) -> None:
+    """Write the model of `arch` (one of ARCHS) to `path`. Seeds give different weights; `sizes` are those of Shape.
+
+    `f32` writes no matrix as f16, so that arithmetic of any kind agrees with llama.cpp's to five digits. `added` is
+    added to the weights that it names (decoders other than llama-bigram and -bytes), which then are f32. The bias of
+    ffn_down, which these models have not, counts as zero. `more` adds metadata.
+    """
     upstream = "llama" if arch in _CYCLES else {"bert-rank": "bert"}.get(arch, arch)
     writer = gguf.GGUFWriter(str(path), upstream)
     writer.add_type("model")
@@ -34,10 +54,15 @@ def build(arch: str, path: Path, seed: int = 0) -> None:
     rng = np.random.default_rng(seed)
     if upstream == "bert":
         _bert(Layers(writer, rng, Shape(n_ctx=512)), rank=arch == "bert-rank")
+    elif arch in _OTHERS:
+        _other(Layers(writer, rng, Shape(n_ctx=64, n_layer=1)), _OTHERS[arch])
     elif arch in _CYCLES:
         _bigram(writer, rng, _CYCLES[arch])
     else:
-        _decoder(Layers(writer, rng, Shape(n_layer=4 if arch in _DEEPER else 2)), arch)
+        shape = Shape(**{"n_layer": 4 if arch in _DEEPER else 2, **sizes})
+        _decoder(Layers(writer, rng, shape, f32, added or {}), arch)
+    if more is not None:
+        more(writer)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -68,6 +93,7 @@ def _bert(layers: Layers, rank: bool) -> None:
     for i in range(shape.n_layer):
         layers.encoder(f"blk.{i}.")
     if rank:
+        writer.add_classifier_output_labels(["relevance"])
         layers.tensor("cls.weight", layers.random(n_embd, n_embd))
         layers.tensor("cls.bias", zeros(n_embd))
         layers.tensor("cls.output.weight", layers.random(1, n_embd), f32=True)
@@ -107,6 +133,17 @@ def _bigram(writer: gguf.GGUFWriter, rng: np.random.Generator, cycle: list[str])
     layers.tensor("blk.0.ffn_down.weight", zeros(n_embd, shape.n_ff))
 
 
+def _other(layers: Layers, add: Callable[[Layers], None]) -> None:
+    writer, shape = layers.writer, layers.shape
+    _add_sizes(writer, shape)
+    writer.add_feed_forward_length(shape.n_ff)
+    writer.add_head_count(shape.n_head)
+    tokens = add_sentencepiece(writer)
+    layers.tensor("token_embd.weight", layers.random(len(tokens), shape.n_embd))
+    layers.tensor("output.weight", layers.random(len(tokens), shape.n_embd))
+    add(layers)
+
+
 def _decoder(layers: Layers, arch: str) -> None:
     writer, shape = layers.writer, layers.shape
     tokens = add_sentencepiece(writer)
@@ -141,8 +178,10 @@ def _add_architecture(layers: Layers, arch: str, kv_heads: list[int]) -> None:
         writer.add_head_count_kv(shape.n_head_kv)
     if arch == "lfm2":
         writer.add_shortconv_l_cache(3)
+    if arch == "qwen2vl":
+        writer.add_rope_dimension_sections([2, 3, 3, 0])  # pairs of a head that each number turns
     if arch == "gemma3":
-        writer.add_sliding_window(_WINDOW)
+        writer.add_sliding_window(shape.n_swa)
         writer.add_sliding_window_pattern([i % 2 == 0 for i in range(shape.n_layer)])
         writer.add_key_length(shape.head)
         writer.add_value_length(shape.head)
@@ -162,6 +201,8 @@ def _decoder_layer(layers: Layers, arch: str, block: str, n_head_kv: int) -> Non
     if n_head_kv and arch == "lfm2":
         layers.head_norms(block)
     layers.feed_forward(block)
+    if f"{block}ffn_down.bias" in layers.added:
+        layers.tensor(f"{block}ffn_down.bias", zeros(layers.shape.n_embd))
     if arch == "gemma3":
         layers.tensor(f"{block}post_attention_norm.weight", ones(layers.shape.n_embd))
         layers.tensor(f"{block}post_ffw_norm.weight", ones(layers.shape.n_embd))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import gguf
 import numpy as np
@@ -21,6 +22,7 @@ class Shape:
     n_head: int = 4
     n_head_kv: int = 2
     n_ctx: int = 4096
+    n_swa: int = 32
 
     @property
     def head(self) -> int:
@@ -37,14 +39,20 @@ def zeros(*shape: int) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """Writes tensors: matrices as f16, everything else as f32."""
+    """Writes tensors: matrices as f16 unless `f32`, everything else and what has something added to it as f32."""
 
     writer: gguf.GGUFWriter
     rng: np.random.Generator
     shape: Shape
+    f32: bool = False
+    added: Mapping[str, Array] = field(default_factory=dict)
 
     def tensor(self, name: str, values: Array, f32: bool = False) -> None:
-        self.writer.add_tensor(name, values.astype(np.float16) if values.ndim == 2 and not f32 else values)
+        half = values.ndim == 2 and not (f32 or self.f32)
+        stored = values.astype(np.float16) if half else values
+        if name in self.added:
+            stored = stored.astype(np.float32) + self.added[name]
+        self.writer.add_tensor(name, stored)
 
     def random(self, *shape: int, std: float | None = None) -> Array:
         """Normal values; the default deviation keeps a matrix product at the size of its input."""

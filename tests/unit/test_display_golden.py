@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ipyllama.display import ModelRow, Progress, models_table, reply_bundle, status_table
+from ipyllama.display import ModelRow, Progress, capability_bundle, models_table, reply_bundle, status_table
 from ipyllama.display.progress import line_bundle, progress_bundle
 from ipyllama.display.reply import streaming_bundle
+from ipyllama.engine.capability import ENCODER, Capability
 from ipyllama.magics.options import cell_help, line_help
 from ipyllama.reply import Reply, Timings, Usage
 
@@ -44,6 +45,7 @@ $$\int_0^1 x^2\,dx$$
 Inline \(a^2\), 日本語, 🦙.
 """
 USAGE = Usage(reused=780, computed=32, generated=120)
+FULL = Capability("full", can_shift=True)
 TIMINGS = Timings(prefill=0.04, first_token=0.041, decode=2.48)
 
 CASES: dict[str, Callable[[], dict[str, str]]] = {
@@ -78,8 +80,11 @@ CASES: dict[str, Callable[[], dict[str, str]]] = {
     )._repr_mimebundle_(),
     "models_none": lambda: models_table([])._repr_mimebundle_(),
     "status": lambda: status_table(
-        {"model": "smollm2", "context": "812 of 8,192 tokens", "chats": "main (3 turns)"}, "In use"
+        {"model": "smollm2", "context": "812 of 8,192 tokens", "capability": FULL, "chats": "main (3 turns)"}, "In use"
     )._repr_mimebundle_(),
+    "capability": lambda: capability_bundle(FULL),
+    "capability_extend": lambda: capability_bundle(Capability("extend", False, "hybrid: part <attention>")),
+    "capability_none": ENCODER._repr_mimebundle_,
     "help_cell": lambda: {"text/plain": cell_help()},
     "help_line": lambda: {"text/plain": line_help()},
 }

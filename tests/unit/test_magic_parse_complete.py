@@ -21,7 +21,7 @@ def chats() -> list[str]:
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        ("%llama ", ["load", "unload", "use", "models", "status", "reset", "help"]),
+        ("%llama ", ["load", "unload", "use", "models", "info", "status", "reset", "help"]),
         ("%llama u", ["unload", "use"]),
         ("    %llama re", ["reset"]),
         ("%llama load ", ["smollm2", '"my model.gguf"', "hf:a/b.gguf"]),
@@ -37,9 +37,9 @@ def chats() -> list[str]:
         ("%llama models s", []),
         ("%llama reset --chat ", ["main", "review"]),
         ("%llama nonsense ", []),
-        ("%%llama --t", ["--temperature", "--top-p", "--top-k"]),
-        ("%%llama --temperature 1 --t", ["--top-p", "--top-k"]),
-        ("%%llama -t 1 --t", ["--top-p", "--top-k"]),
+        ("%%llama --t", ["--temperature", "--top-p", "--top-k", "--typical-p"]),
+        ("%%llama --temperature 1 --t", ["--top-p", "--top-k", "--typical-p"]),
+        ("%%llama -t 1 --t", ["--top-p", "--top-k", "--typical-p"]),
         ("%%llama --stop a --st", ["--stop"]),
         ("%%llama --model s", ["smollm2"]),
         ("%%llama -m s", ["smollm2"]),

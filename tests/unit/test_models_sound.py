@@ -3,37 +3,15 @@
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tiny import ARCHS
+from tiny.damage import F16, F64, I16, Q8_1, with_type, with_value
 
 from ipyllama.errors import BadModelFile
 from ipyllama.models import read_header
-from ipyllama.models.parse import parse_gguf
-
-F16, I16, F64 = 1, 25, 28
-
-
-def with_value(source: Path, target: Path, key: str, layout: str, value: float) -> Path:
-    """A copy of a GGUF in which the scalar `key` has another value of the same type."""
-    data = bytearray(source.read_bytes())
-    at = data.index(key.encode()) + len(key) + 4  # behind the key comes the type, then the value
-    struct.pack_into(layout, data, at, value)
-    target.write_bytes(data)
-    return target
-
-
-def with_type(source: Path, target: Path, tensor: str, type_id: int) -> Path:
-    """A copy of a GGUF in which a tensor claims another type."""
-    data = bytearray(source.read_bytes())
-    found = next(t for t in parse_gguf(source).tensors if t.name == tensor)
-    at = data.index(tensor.encode()) + len(tensor) + 4 + 8 * len(found.shape)
-    struct.pack_into("<I", data, at, type_id)
-    target.write_bytes(data)
-    return target
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -57,12 +35,15 @@ def test_an_epsilon_that_is_no_small_number(tiny: Callable[[str], Path], tmp_pat
         ("blk.1.ffn_down.weight", I16),
         ("token_embd.weight", F64),
         ("output.weight", I16),
+        ("blk.1.ffn_down.weight", Q8_1),
+        ("blk.0.shortconv.in_proj.weight", I16),
     ],
 )
 def test_a_tensor_of_a_type_that_nothing_computes_with(
     tiny: Callable[[str], Path], tmp_path: Path, tensor: str, type_id: int
 ) -> None:
-    changed = with_type(tiny("llama"), tmp_path / "x.gguf", tensor, type_id)
+    source = tiny("lfm2" if "shortconv" in tensor else "llama")
+    changed = with_type(source, tmp_path / "x.gguf", tensor, type_id)
     with changed.open("ab") as file:
         file.truncate(changed.stat().st_size + (1 << 20))  # long enough for the type that it claims
     with pytest.raises(BadModelFile, match=f"damaged: {tensor}"):
@@ -74,3 +55,9 @@ def test_a_rope_dimension_that_fits_no_head(tiny: Callable[[str], Path], tmp_pat
     key = "llama.rope.dimension_count"
     with pytest.raises(BadModelFile, match=key):
         read_header(with_value(tiny("llama-bigram"), tmp_path / "x.gguf", key, "<I", value))
+
+
+@pytest.mark.parametrize("value", [5, 2**31])
+def test_a_pooling_that_does_not_exist(tiny: Callable[[str], Path], tmp_path: Path, value: int) -> None:
+    with pytest.raises(BadModelFile, match=r"bert\.pooling_type"):
+        read_header(with_value(tiny("bert"), tmp_path / "x.gguf", "bert.pooling_type", "<I", value))

@@ -91,8 +91,7 @@ class Chat:
         `after`: the turn to continue from instead; None is the beginning of the conversation.
         `system`: another system prompt from here on. The model then reads the whole conversation under it, from the
         beginning; what was said stays. None keeps the one in force.
-        `notes` go into the reply. `options`: max_tokens, temperature, top_p, top_k, min_p, repeat_penalty, seed,
-        stop; `GenerateOptions` has their meaning and defaults.
+        `notes` go into the reply. `options`: those of `GenerateOptions`, which has their meaning and defaults.
 
         Raises `TemplateError` if the model has no chat template or it refuses the messages, and `BadOption`. A job
         that fails, or that is interrupted before its first token, leaves the conversation as it was.

@@ -1,5 +1,6 @@
 """How things look: pure renderers for text and HTML, and the answer that is shown while it is written."""
 
+from ipyllama.display.capability import capability_bundle, capability_line
 from ipyllama.display.progress import Progress, ProgressLine
 from ipyllama.display.reply import reply_bundle
 from ipyllama.display.stream import ReplyStream
@@ -17,6 +18,8 @@ __all__ = [
     "Table",
     "TerminalView",
     "View",
+    "capability_bundle",
+    "capability_line",
     "footer",
     "make_view",
     "models_table",

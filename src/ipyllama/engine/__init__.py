@@ -5,5 +5,6 @@ from ipyllama.engine.generate import Request
 from ipyllama.engine.job import Job
 from ipyllama.engine.schedule import PIECE, piece_ends, shared_end
 from ipyllama.engine.states import Start, States
+from ipyllama.engine.task import Task
 
-__all__ = ["PIECE", "Engine", "Job", "Request", "Start", "States", "piece_ends", "shared_end"]
+__all__ = ["PIECE", "Engine", "Job", "Request", "Start", "States", "Task", "piece_ends", "shared_end"]

@@ -1,4 +1,4 @@
-"""Engine: one worker thread owns model and context; everyone else enqueues.
+"""Engine: one worker thread owns model and contexts; everyone else enqueues.
 
 The caller's thread only waits on a queue, so an interrupt reaches it at once. It sets the abort flag, which
 llama.cpp reads between graph nodes, and the running step ends within milliseconds.
@@ -13,16 +13,20 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
 
-from ipyllama import _core
+from ipyllama import _core, crash
 from ipyllama.engine import native_log
 from ipyllama.engine.generate import Generation, Request, unbegun_reply
 from ipyllama.engine.job import Job
 from ipyllama.engine.states import States
-from ipyllama.errors import ClosedError, LlamaError
+from ipyllama.engine.task import Task
+from ipyllama.errors import Aborted, ClosedError, LlamaError, WrongModel
 from ipyllama.ledger import Ledger
 from ipyllama.reply import Queued, Reply
 
+T = TypeVar("T")
 Wrap = Callable[[Reply, Ledger], Reply]
 """Turns the finished reply and its ledger into what the caller keeps, before `Finished`. It runs on the worker, or
 where a job is cancelled while it waits, on the thread that cancels."""
@@ -30,44 +34,64 @@ where a job is cancelled while it waits, on the thread that cancels."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Work:
-    job: Job
-    request: Request
-    wrap: Wrap
+    job: Job | Task[Any]
+    run: Callable[[], None]
+    drop: Callable[[], None]
+    """what becomes of it when it is cancelled while it waits"""
+    abort: Callable[[], None]
+    """ends the native step that it is in"""
 
 
 class Engine:
-    """Runs generations one at a time, in order. `close()` ends the running one and frees the context."""
+    """Runs generations and other tasks one at a time, in order. `close()` ends the running one and frees the
+    contexts."""
 
-    def __init__(self, model: _core.Model, context: _core.Context, states: States) -> None:
-        """Takes the context over, and with it `states`, which fills it."""
+    def __init__(self, model: _core.Model, context: _core.Context | None, states: States | None) -> None:
+        """Takes the context over, and with it `states`, which fills it; None for a model that does not generate."""
         self._model, self._context, self._live = model, context, states
+        self._at_end: list[Callable[[], None]] = []
         self._work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # guards the three below
         self._waiting: list[_Work] = []
-        self._running: Job | None = None
+        self._running: _Work | None = None
         self._closed = False
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="ipyllama-engine", daemon=True)
         self._thread.start()
         _alive.add(self)
 
     def submit(self, request: Request, wrap: Wrap = lambda reply, ledger: reply) -> Job:
-        """Queue a generation. Raises `ClosedError` after `close()`."""
+        """Queue a generation. Raises `ClosedError` after `close()`, `WrongModel` where nothing can be generated."""
+        if self._context is None or self._live is None:
+            raise WrongModel(f"{request.model_name} encodes text and cannot generate: load a chat or completion model")
         job = Job(self._cancel)
-        work = _Work(job, request, wrap)
-        with self._lock:
-            if self._closed:
-                raise ClosedError("this model was unloaded: load it again")
-            ahead = len(self._waiting) + (self._running is not None)
-            if ahead:
-                job.emit(Queued(ahead))
-            self._waiting.append(work)
-            self._work.put(work)
+        begin = partial(Generation, job, self._model, self._live, self._context.n_ctx, request)
+        drop = partial(_drop_job, job, request, wrap)
+        what = f"answering with {request.model_name}"
+        self._put(_Work(job, partial(self._generate, job, what, begin, wrap), drop, self._context.abort))
         return job
+
+    def call(self, function: Callable[[Task[T]], T], abort: Callable[[], None] = lambda: None) -> Task[T]:
+        """Queue `function(task)`, to run on the worker thread; `abort` ends a native step that it may be in. Raises
+        `ClosedError` after `close()`."""
+        task: Task[T] = Task(self._cancel)
+        drop = partial(task.fail, Aborted("stopped before it began"))
+        self._put(_Work(task, partial(self._call, task, function), drop, abort))
+        return task
+
+    def at_end(self, function: Callable[[], None]) -> None:
+        """Run this on the worker thread when it ends. Ask before the first call that makes it needed."""
+        self._at_end.append(function)
+
+    @property
+    def context(self) -> _core.Context | None:
+        """The context that generates, for tasks on the worker thread."""
+        return self._context
 
     @property
     def n_live(self) -> int:
         """Tokens whose KV is in the context now."""
-        return len(self._live)
+        return len(self._live) if self._live else 0
 
     @property
     def n_busy(self) -> int:
@@ -80,48 +104,69 @@ class Engine:
         return self._closed
 
     def close(self) -> None:
-        """End every job, stop the worker, free the context. Safe to call twice, and again after Ctrl-C."""
+        """End every job, stop the worker, free the contexts. Safe to call twice, and again after Ctrl-C."""
         with self._lock:
             already, self._closed = self._closed, True
-            jobs = [*(work.job for work in self._waiting), *([self._running] if self._running else [])]
+            work = [*self._waiting, *([self._running] if self._running else [])]
         if not already:
             self._work.put(None)
-        for job in jobs:
-            job.cancel()
+        for each in work:
+            each.job.cancel()
         if threading.current_thread() is not self._thread:
+            # A join that Ctrl-C ends takes the thread for dead (CPython 3.11): the next one would not wait.
+            self._ended.wait()
             self._thread.join()
 
     def abandon(self) -> None:
         """After a fork, in the child: the worker is not there, and whatever it held is the parent's."""
         self._lock = threading.Lock()
         self._closed, self._waiting, self._running = True, [], None
-        self._thread = threading.current_thread()
+        self._thread, self._ended = threading.current_thread(), threading.Event()
+        self._ended.set()
 
-    def _cancel(self, job: Job) -> None:
+    def _put(self, work: _Work) -> None:
         with self._lock:
-            if job is self._running:
-                self._context.abort()
+            if self._closed:
+                raise _unloaded()
+            ahead = len(self._waiting) + (self._running is not None)
+            if ahead:
+                _tell_place(work, ahead)
+            self._waiting.append(work)
+            self._work.put(work)
+
+    def _cancel(self, job: Job | Task[Any]) -> None:
+        with self._lock:
+            if self._running is not None and job is self._running.job:
+                self._running.abort()
             waiting = next((work for work in self._waiting if work.job is job), None)
             if waiting is not None:
                 self._waiting.remove(waiting)
                 self._announce()
         if waiting is not None:  # nobody has to wait for the jobs ahead of it
-            try:
-                job.finish(waiting.wrap(unbegun_reply(waiting.request, job), waiting.request.prompt))
-            except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for the reply
-                job.fail(error)
+            waiting.drop()
 
     def _serve(self) -> None:
+        try:
+            self._work_on()
+        finally:
+            self._ended.set()
+
+    def _work_on(self) -> None:
         while (work := self._work.get()) is not None:
             if self._take(work):
                 try:
-                    self._run(work)
+                    work.run()
                 finally:
+                    native_log.forward()
                     with self._lock:
                         self._running = None
             del work  # a finished reply is the caller's to keep, not ours
-        self._live.clear()
-        self._context.close()
+        for function in self._at_end:
+            function()
+        if self._live is not None:
+            self._live.clear()
+        if self._context is not None:
+            self._context.close()
 
     def _take(self, work: _Work) -> bool:
         """Make a job the running one; False if it was cancelled while it waited."""
@@ -129,27 +174,48 @@ class Engine:
             if work not in self._waiting:
                 return False
             self._waiting.remove(work)
-            self._running = work.job
-            self._context.clear_abort()
+            self._running = work
+            if self._context is not None:
+                self._context.clear_abort()
             self._announce()
             return True
 
     def _announce(self) -> None:
         ahead = int(self._running is not None)
         for place, work in enumerate(self._waiting, start=ahead):
-            work.job.emit(Queued(place))
+            _tell_place(work, place)
 
-    def _run(self, work: _Work) -> None:
+    def _generate(self, job: Job, what: str, begin: Callable[[], Generation], wrap: Wrap) -> None:
         try:
-            generation = Generation(work.job, self._model, self._live, self._context.n_ctx, work.request)
-            reply, ledger = generation.run()
-            work.job.finish(work.wrap(reply, ledger))
+            with crash.running(what):
+                reply, ledger = begin().run()
+            job.finish(wrap(reply, ledger))
         except BaseException as error:  # noqa: BLE001 - whatever it is belongs to the caller; the worker lives on
-            if not isinstance(error, LlamaError):
+            if not isinstance(error, LlamaError) and self._live is not None:
                 self._live.clear()  # of unknown cause: do not build on what is in the context
-            work.job.fail(error)
-        finally:
-            native_log.forward()
+            job.fail(error)
+
+    def _call(self, task: Task[T], function: Callable[[Task[T]], T]) -> None:
+        try:
+            task.finish(function(task))
+        except BaseException as error:  # noqa: BLE001 - see above
+            task.fail(_unloaded() if isinstance(error, Aborted) and self._closed else error)
+
+
+def _unloaded() -> ClosedError:
+    return ClosedError("this model was unloaded: load it again")
+
+
+def _tell_place(work: _Work, place: int) -> None:
+    if isinstance(work.job, Job):
+        work.job.emit(Queued(place))
+
+
+def _drop_job(job: Job, request: Request, wrap: Wrap) -> None:
+    try:
+        job.finish(wrap(unbegun_reply(request, job), request.prompt))
+    except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for the reply
+        job.fail(error)
 
 
 _alive: weakref.WeakSet[Engine] = weakref.WeakSet()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Final
 
 from ipyllama import _core
 from ipyllama.engine.job import Job
@@ -15,9 +14,7 @@ from ipyllama.errors import Aborted, BadOption, PromptTooLong
 from ipyllama.ledger import Ledger
 from ipyllama.options import GenerateOptions
 from ipyllama.reply import Delta, FinishReason, Prefill, Reply, Timings, Usage
-
-PENALTY_WINDOW: Final = 64
-"""Tokens that `repeat_penalty` looks back on, llama.cpp's default."""
+from ipyllama.sampling import make_sampler
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +59,10 @@ class Generation:
             raise BadOption("the prompt is empty: write something to answer or to continue")
         if len(prompt) >= self._n_ctx:
             raise PromptTooLong(len(prompt), self._n_ctx)
+        sampler = make_sampler(self._model, self._request.options, prompt.tokens)  # what is wrong shows before the wait
         try:
             self._prefill()
-            reason = self._decode()
+            reason = self._decode(sampler)
         except Aborted:
             if not self._job.cancelled:
                 raise
@@ -91,8 +89,7 @@ class Generation:
             self._emit_prefill()
         self._prefilled = time.monotonic()
 
-    def _decode(self) -> FinishReason:
-        sampler = self._sampler()
+    def _decode(self, sampler: _core.Sampler) -> FinishReason:
         while True:
             token = sampler.sample(self._live.sequence)
             self._sampled.append(token)
@@ -109,18 +106,6 @@ class Generation:
             if len(self._live) >= self._n_ctx:
                 return "context"
             self._live.evaluate([token])
-
-    def _sampler(self) -> _core.Sampler:
-        options = self._request.options
-        native = _core.SamplerOptions()
-        for name in ("temperature", "top_p", "min_p", "repeat_penalty", "seed"):
-            setattr(native, name, getattr(options, name))
-        native.top_k = min(options.top_k, self._model.n_vocab)
-        native.repeat_last_n = PENALTY_WINDOW
-        sampler = _core.Sampler(self._model, native)
-        # Penalties are not part of KV: they are rebuilt from the ledger.
-        sampler.accept(list(self._request.prompt.tokens[-PENALTY_WINDOW:]))
-        return sampler
 
     def _emit_prefill(self) -> None:
         total = len(self._request.prompt)

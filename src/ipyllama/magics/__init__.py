@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 from traitlets import TraitError
 
+from ipyllama.crash import take_note
+from ipyllama.display import make_view
 from ipyllama.magics.cell import run_cell
 from ipyllama.magics.complete import make_matcher
 from ipyllama.magics.config import Llama
@@ -55,6 +57,12 @@ def register(shell: Any) -> None:
     shell.configurables.append(magics.defaults)
     if shell.Completer is not None:
         shell.Completer.custom_matchers.append(magics.matcher)
+
+
+def show_crash(shell: Any) -> None:
+    """Say, once, if llama.cpp ended the kernel that this notebook had before."""
+    if note := take_note():
+        make_view(shell).line(str(note))
 
 
 def _make(shell: Any) -> LlamaMagics:

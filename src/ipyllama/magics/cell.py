@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ipyllama.display import ReplyStream, make_view
@@ -27,7 +28,11 @@ def run_cell(shell: Any, session: Session, config: Llama, line: str, body: str) 
     system, more = insert_variables(args.system or "", _variables(shell))
     view = make_view(shell, quiet=args.quiet)
     llm = session.find_or_load(args.model, view) if args.model else session.current
-    options = config.sampling() | dict(args.overrides) | {"notes": (*notes, *more)}
+    options = config.sampling() | dict(args.overrides)
+    if args.overrides.get("grammar"):
+        options["grammar"], about_grammar = _grammar(args.overrides["grammar"], _variables(shell))
+        more = (*more, *about_grammar)
+    options["notes"] = (*notes, *more)
     if args.raw:
         job = llm.start(text.rstrip("\n"), **options)
     else:
@@ -48,6 +53,17 @@ def _variables(shell: Any) -> dict[str, Any]:
     """The user's own variables, without what IPython put among them."""
     hidden = shell.user_ns_hidden
     return {name: value for name, value in shell.user_ns.items() if name not in hidden or hidden[name] is not value}
+
+
+def _grammar(given: str, variables: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
+    """The text of a grammar: of a variable where `{{name}}` is given, else of a file; and notes."""
+    if "{{" in given:
+        return insert_variables(given, variables)
+    try:
+        return Path(given).expanduser().read_text(encoding="utf-8"), ()
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a name with NUL
+        why = (error.strerror if isinstance(error, OSError) else None) or error
+        raise BadOption(f"--grammar: {given} cannot be read ({why})") from None
 
 
 def _store(shell: Any, name: str | None, reply: Reply | None) -> None:

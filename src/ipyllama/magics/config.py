@@ -22,6 +22,12 @@ class Llama(Configurable):
     top_k = Int(_DEFAULT.top_k, help="sample from this many of the likeliest tokens; 0 is off").tag(config=True)
     min_p = Float(_DEFAULT.min_p, help="drop tokens less likely than this share of the likeliest").tag(config=True)
     repeat_penalty = Float(_DEFAULT.repeat_penalty, help="discourage recent tokens; 1 is off").tag(config=True)
+    frequency_penalty = Float(_DEFAULT.frequency_penalty, help="for each time that a token was there").tag(config=True)
+    presence_penalty = Float(_DEFAULT.presence_penalty, help="once for tokens that were there").tag(config=True)
+    dry_multiplier = Float(_DEFAULT.dry_multiplier, help="discourage going on with a repetition").tag(config=True)
+    typical_p = Float(_DEFAULT.typical_p, help="sample from the most typical tokens").tag(config=True)
+    xtc_probability = Float(_DEFAULT.xtc_probability, help="how often to exclude the top choices").tag(config=True)
+    mirostat = Int(_DEFAULT.mirostat, help="1 or 2: steady surprise; 0 is off").tag(config=True)
     seed = Union([Int(), Unicode()], default_value=_DEFAULT.seed, help="a number, or 'random'").tag(config=True)
     stop = List(Unicode(), help="texts before which an answer ends").tag(config=True)
     system = Unicode("", help="system prompt of new conversations; '' leaves it to the template").tag(config=True)
@@ -36,8 +42,6 @@ class Llama(Configurable):
         return proposal["value"]
 
     def sampling(self) -> dict[str, Any]:
-        """The sampling options, as keyword arguments."""
-        return {name: tuple(value) if name == "stop" else value for name, value in self._values()}
-
-    def _values(self) -> list[tuple[str, Any]]:
-        return [(name, getattr(self, name)) for name in option_names()]
+        """The sampling options that have a trait, as keyword arguments."""
+        values = {name: getattr(self, name) for name in option_names() if self.has_trait(name)}
+        return values | {"stop": tuple(self.stop)}

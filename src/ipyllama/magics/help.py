@@ -69,6 +69,7 @@ COMMAND_EXAMPLES: Final = (
     ("unload", "%llama unload"),
     ("unload", "%llama unload smollm2"),
     ("models", "%llama models"),
+    ("info", "%llama info smollm2"),
     ("status", "%llama status"),
     ("reset", "%llama reset"),
     ("reset", "%llama reset --chat review"),

@@ -75,6 +75,12 @@ def _models(session: Session, args: LineArgs, view: View) -> Table:
     return models_table(rows)
 
 
+def _info(session: Session, args: LineArgs, view: View) -> Table:
+    from ipyllama.info import inspect
+
+    return inspect(_name(args)).table(args.n_ctx)
+
+
 def _status(session: Session, args: LineArgs, view: View) -> Table | None:
     if not session.llms:
         view.line("no model is loaded: %llama load smollm2 loads one, %llama models lists others")
@@ -88,12 +94,17 @@ def _status(session: Session, args: LineArgs, view: View) -> Table | None:
 
 
 def _facts(session: Session, llm: LLM) -> dict[str, object]:
+    found = llm.capability_now
+    capability = "not known yet: an answer is being written" if found is None else str(found)
+    facts: dict[str, object] = {"model": llm.description, "file": llm.path}
+    if llm.can_generate:
+        facts["context"] = f"{format_count(llm.n_live)} of {format_count(llm.n_ctx)} tokens in use"
+        facts["kept in RAM"] = format_bytes(llm.memory.ram.nbytes)
+    else:
+        facts["texts"] = f"up to {format_count(llm.text_limit)} tokens each"
     chats = [f"{name} ({plural(turns, 'turn')})" for name, turns in session.chats_of(llm).items()]
-    return {
-        "model": llm.description,
-        "file": llm.path,
-        "context": f"{format_count(llm.n_live)} of {format_count(llm.n_ctx)} tokens in use",
-        "kept in RAM": format_bytes(llm.memory.ram.nbytes),
+    return facts | {
+        "capability": capability,
         "threads": llm.n_threads,
         "answers": f"{llm.n_busy} running or waiting",
         "conversations": ", ".join(chats) or "none",
@@ -117,6 +128,7 @@ _COMMANDS: Final[dict[str, Callable[[Session, LineArgs, View], Table | None]]] =
     "use": _use,
     "unload": _unload,
     "models": _models,
+    "info": _info,
     "status": _status,
     "reset": _reset,
 }

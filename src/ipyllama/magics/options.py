@@ -52,6 +52,14 @@ def _stop(text: str) -> str:
     return text.replace("\\n", "\n").replace("\\t", "\t")
 
 
+def _bias(text: str) -> tuple[int | str, float]:
+    """`TOKEN=X`, TOKEN an id or the text of one token; it may hold an = itself."""
+    token, _, bias = text.rpartition("=")
+    if not token:
+        raise BadOption(f"TOKEN=X is needed, as in 42=-5 or \" Paris=3\": got '{text}'")
+    return int(token) if token.isdecimal() else token, _number(bias)
+
+
 def _sampling(flags: tuple[str, ...], metavar: str, convert: Callable[[str], Any], meaning: str) -> Option:
     name = flags[-1].lstrip("-").replace("-", "_")
     return Option(flags, metavar, convert, f"{meaning} (default {getattr(_DEFAULT, name)})")
@@ -69,6 +77,14 @@ CELL_OPTIONS: Final = (
     _sampling(("--top-k",), "N", _whole, "sample from the N likeliest tokens; 0 is off"),
     _sampling(("--min-p",), "X", _number, "drop tokens less likely than X times the likeliest; 0 is off"),
     _sampling(("--repeat-penalty",), "X", _number, "discourage recent tokens; 1 is off"),
+    _sampling(("--frequency-penalty",), "X", _number, "subtract X for each time that a token was there; 0 is off"),
+    _sampling(("--presence-penalty",), "X", _number, "subtract X once from tokens that were there; 0 is off"),
+    _sampling(("--dry-multiplier",), "X", _number, "discourage going on with a repetition, 0.8 is usual; 0 is off"),
+    _sampling(("--typical-p",), "X", _number, "sample from the most typical tokens of total probability X; 1 is off"),
+    _sampling(("--xtc-probability",), "X", _number, "how often to exclude the top choices; 0 is off"),
+    _sampling(("--mirostat",), "N", _whole, "1 or 2: steady surprise, in place of the filters above; 0 is off"),
+    Option(("--logit-bias",), "TOKEN=X", _bias, "add X to a token's logit, -inf forbids it; repeatable", repeat=True),
+    Option(("--grammar",), "FILE", help="let the text follow the GBNF grammar in FILE, or in a variable: {{name}}"),
     _sampling(("--seed",), "N", _seed, "the same seed gives the same answer; 'random' another one each time"),
     Option(("--stop",), "TEXT", _stop, "end before TEXT; \\n is a line end; may be given more than once", repeat=True),
     Option(("-o", "--out"), "VAR", _variable, "store the Reply (text, tokens, usage, timings) in this variable"),
@@ -96,6 +112,13 @@ COMMANDS: Final = (
     Command("unload", "free a model's memory: this one, or the one in use", "[NAME]", (_HELP,), values="models"),
     Command("use", "let this model answer, loading it if need be", "NAME", (_HELP,), values="models"),
     Command("models", "list the models on this machine and whether they fit in memory", options=(_HELP,)),
+    Command(
+        "info",
+        "what a model file holds and how much memory it takes, without loading it",
+        "NAME",
+        (Option(("--n-ctx",), "N", _positive, "length of the context that the memory is for"), _HELP),
+        values="models",
+    ),
     Command("status", "what is loaded, and what it holds in memory", options=(_HELP,)),
     Command(
         "reset",
@@ -149,8 +172,7 @@ def parse_cell_line(line: str) -> CellArgs:
     """
     values = CELL_PARSER.parse(split_line(line))
     overrides = {name: values.pop(name) for name in option_names() if name in values}
-    if "stop" in overrides:
-        overrides["stop"] = tuple(overrides["stop"])
+    overrides |= {name: tuple(overrides[name]) for name in ("stop", "logit_bias") if name in overrides}
     _DEFAULT.replace_from(overrides)  # out of range is an error here, before a model is loaded
     _refuse_with_raw(values)
     return CellArgs(stream=not values.pop("no_stream", False), overrides=overrides, **values)

@@ -6,16 +6,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ipyllama.models.cache import cache_dir, models_dir
     from ipyllama.models.fetch import fetch_model
     from ipyllama.models.fit import Fit, available_memory, default_n_ctx, fits
     from ipyllama.models.header import GgufHeader, read_header
-    from ipyllama.models.lookup import LocalModel, ModelEntry, complete_names, list_models, not_fetched, resolve
-    from ipyllama.models.places import cache_dir, models_dir
+    from ipyllama.models.kv import KV_TYPES, kv_bytes
+    from ipyllama.models.lookup import (
+        LocalModel,
+        ModelEntry,
+        complete_names,
+        find_here,
+        list_models,
+        not_fetched,
+        resolve,
+    )
     from ipyllama.models.progress import Progress
     from ipyllama.models.registry import DEFAULT_MODEL, REGISTRY, RegistryModel
 
 __all__ = [
     "DEFAULT_MODEL",
+    "KV_TYPES",
     "REGISTRY",
     "Fit",
     "GgufHeader",
@@ -28,7 +38,9 @@ __all__ = [
     "complete_names",
     "default_n_ctx",
     "fetch_model",
+    "find_here",
     "fits",
+    "kv_bytes",
     "list_models",
     "models_dir",
     "not_fetched",
@@ -37,11 +49,12 @@ __all__ = [
 ]
 
 _HOMES = {
+    "cache": ("cache_dir", "models_dir"),
     "fetch": ("fetch_model",),
     "fit": ("Fit", "available_memory", "default_n_ctx", "fits"),
     "header": ("GgufHeader", "read_header"),
-    "lookup": ("LocalModel", "ModelEntry", "complete_names", "list_models", "not_fetched", "resolve"),
-    "places": ("cache_dir", "models_dir"),
+    "kv": ("KV_TYPES", "kv_bytes"),
+    "lookup": ("LocalModel", "ModelEntry", "complete_names", "find_here", "list_models", "not_fetched", "resolve"),
     "progress": ("Progress",),
     "registry": ("DEFAULT_MODEL", "REGISTRY", "RegistryModel"),
 }

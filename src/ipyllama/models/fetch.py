@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ipyllama.errors import FetchError
+from ipyllama.models.cache import models_dir
 from ipyllama.models.pip import Download
-from ipyllama.models.places import forget, models_dir
+from ipyllama.models.places import forget
 from ipyllama.models.progress import Progress, reporting
 from ipyllama.models.registry import Part, RegistryModel
 

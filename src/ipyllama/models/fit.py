@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ipyllama.models.header import GgufHeader
+from ipyllama.models.kv import kv_bytes
 
 _UBATCH = 512  # llama.cpp's default micro-batch
 _FIXED = 64 << 20  # vocabulary, graphs, allocator
@@ -14,7 +15,7 @@ _MAX_CTX, _MIN_CTX, _STEP = 8192, 512, 256
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """An estimate in bytes: what the model needs with `n_ctx` tokens of f16 KV, and what is available."""
+    """An estimate in bytes: what the model needs with `n_ctx` tokens of KV, and what is available."""
 
     n_ctx: int
     weights: int
@@ -39,18 +40,18 @@ class Fit:
         return f"{_size(self.needed)} needed ({parts}), {_size(self.available)} available"
 
 
-def fits(header: GgufHeader, n_ctx: int, available_bytes: int | None = None) -> Fit:
-    """Estimate whether the model fits with `n_ctx` tokens of f16 KV.
+def fits(header: GgufHeader, n_ctx: int, available_bytes: int | None = None, kv_type: str = "f16") -> Fit:
+    """Estimate whether the model fits with `n_ctx` tokens of KV in cells of `kv_type`.
 
     `available_bytes` defaults to what this machine, or the container's memory limit, has left now.
     """
     available = available_memory() if available_bytes is None else available_bytes
     # logits of a micro-batch are the largest buffer of a small model, activations of a large one
     overhead = _FIXED + _UBATCH * 4 * (header.n_vocab + 8 * header.n_embd)
-    return Fit(n_ctx, header.expected_size, header.kv_bytes_per_token * n_ctx, overhead, available)
+    return Fit(n_ctx, header.expected_size, kv_bytes(header, n_ctx, kv_type), overhead, available)
 
 
-def default_n_ctx(header: GgufHeader, available_bytes: int | None = None) -> int:
+def default_n_ctx(header: GgufHeader, available_bytes: int | None = None, kv_type: str = "f16") -> int:
     """The context to load with if nobody says: the model's own up to 8,192, halved down to 512 until it fits.
 
     A multiple of 256, except where the model was trained on less than that.
@@ -59,7 +60,7 @@ def default_n_ctx(header: GgufHeader, available_bytes: int | None = None) -> int
     n_ctx = min(header.n_ctx_train or _MAX_CTX, _MAX_CTX)
     if n_ctx > _STEP:
         n_ctx -= n_ctx % _STEP
-    while n_ctx // 2 >= _MIN_CTX and not fits(header, n_ctx, available):
+    while n_ctx // 2 >= _MIN_CTX and not fits(header, n_ctx, available, kv_type):
         n_ctx = n_ctx // 2 - n_ctx // 2 % _STEP
     return n_ctx
 

@@ -15,12 +15,11 @@ from pathlib import Path
 
 from ipyllama.errors import BadModelFile
 from ipyllama.models import sound
-from ipyllama.models.parse import ArraySummary, RawGguf, Value, parse_gguf
+from ipyllama.models.parse import ArraySummary, RawGguf, Tensor, Value, parse_gguf
 from ipyllama.models.quants import FILE_TYPES, TENSOR_TYPES
 
 _SPLIT = re.compile(r"(?P<stem>.+)-(?P<part>\d{5})-of-(?P<parts>\d{5})\.gguf", re.IGNORECASE)
 _MAX_PARTS = 1000
-_F16_BYTES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +52,14 @@ class GgufHeader:
     expected_size: int
     metadata: dict[str, Value] = field(repr=False, compare=False)
     """every key of the file; long arrays only as their length"""
+    tensors: tuple[Tensor, ...] = field(repr=False, compare=False)
+    """the tensor tables of all parts"""
 
     @property
     def description(self) -> str:
         """Architecture, parameters and quantisation: "llama, 135M parameters, Q4_1"."""
         scale, unit = (1e9, "B") if self.n_params >= 1e9 else (1e6, "M")
         return f"{self.architecture}, {self.n_params / scale:.3g}{unit} parameters, {self.quantisation}"
-
-    @property
-    def kv_bytes_per_token(self) -> int:
-        """Bytes of f16 KV that one token takes in all layers together."""
-        if not self.causal:
-            return 0
-        heads = sum(self.n_head_kv) if isinstance(self.n_head_kv, tuple) else self.n_head_kv * self.n_layer
-        return heads * (self.key_length + self.value_length) * _F16_BYTES
 
 
 def read_header(path: str | os.PathLike[str]) -> GgufHeader:
@@ -139,7 +132,7 @@ def _parse_version(path: Path, *version: int) -> RawGguf:
 def _summarise(paths: Sequence[Path], raws: Sequence[RawGguf]) -> GgufHeader:
     meta = raws[0].metadata
     arch = _text(meta, "general.architecture")
-    n_embd, n_head = _int(meta, f"{arch}.embedding_length"), _int(meta, f"{arch}.attention.head_count")
+    n_embd, n_head = whole_number(meta, f"{arch}.embedding_length"), whole_number(meta, f"{arch}.attention.head_count")
     head = n_embd // n_head if n_head else 0
     tokens = meta.get("tokenizer.ggml.tokens")
     listed = tokens.length if isinstance(tokens, ArraySummary) else len(tokens) if isinstance(tokens, tuple) else 0
@@ -152,18 +145,19 @@ def _summarise(paths: Sequence[Path], raws: Sequence[RawGguf]) -> GgufHeader:
         license=_text(meta, "general.license"),
         quantisation=_quantisation(raws),
         n_params=sum(t.n_elements for raw in raws for t in raw.tensors),
-        n_ctx_train=_int(meta, f"{arch}.context_length"),
-        n_vocab=_int(meta, f"{arch}.vocab_size") or listed,
+        n_ctx_train=whole_number(meta, f"{arch}.context_length"),
+        n_vocab=whole_number(meta, f"{arch}.vocab_size") or listed,
         n_embd=n_embd,
-        n_layer=_int(meta, f"{arch}.block_count"),
+        n_layer=whole_number(meta, f"{arch}.block_count"),
         n_head_kv=_heads(meta.get(f"{arch}.attention.head_count_kv"), default=n_head),
-        key_length=_int(meta, f"{arch}.attention.key_length") or head,
-        value_length=_int(meta, f"{arch}.attention.value_length") or head,
+        key_length=whole_number(meta, f"{arch}.attention.key_length") or head,
+        value_length=whole_number(meta, f"{arch}.attention.value_length") or head,
         causal=meta.get(f"{arch}.attention.causal") is not False,
         chat_template=_text(meta, "tokenizer.chat_template"),
         file_size=sum(raw.file_size for raw in raws),
         expected_size=sum(raw.expected_size for raw in raws),
         metadata=meta,
+        tensors=tuple(tensor for raw in raws for tensor in raw.tensors),
     )
 
 
@@ -178,7 +172,7 @@ def _kind(raws: Sequence[RawGguf], arch: str) -> str:
 
 def _quantisation(raws: Sequence[RawGguf]) -> str:
     guessed = 1024  # a flag that llama.cpp adds when the file does not say
-    file_type = _int(raws[0].metadata, "general.file_type", default=-1)
+    file_type = whole_number(raws[0].metadata, "general.file_type", default=-1)
     if file_type & ~guessed in FILE_TYPES and file_type >= 0:
         return FILE_TYPES[file_type & ~guessed]
     weight: Counter[int] = Counter()
@@ -197,8 +191,8 @@ def _heads(value: Value | None, default: int) -> int | tuple[int, ...]:
     return value if isinstance(value, int) and value >= 0 else default
 
 
-def _int(meta: dict[str, Value], key: str, default: int = 0) -> int:
-    """A count; anything that cannot be one reads as the default."""
+def whole_number(meta: dict[str, Value], key: str, default: int = 0) -> int:
+    """A count in the metadata; anything that cannot be one reads as the default."""
     value = meta.get(key)
     if isinstance(value, tuple):  # one per layer: the largest
         value = max((v for v in value if isinstance(v, int)), default=default)

@@ -74,15 +74,27 @@ def resolve(name_or_path: str | os.PathLike[str], *, progress: Progress | None =
     if is_hub_name(name):
         path = fetch_hub_file(name, progress)
         return _sound(Found(model_stem(path.name), path, "Hugging Face"))
-    if isinstance(name_or_path, os.PathLike) or _looks_like_path(name):
-        return _at_path(name)
-    if model := REGISTRY.get(name.lower()):
+    if not isinstance(name_or_path, os.PathLike) and (model := REGISTRY.get(name.lower())):
         return _sound(Found(model.name, fetch_model(model, progress), "ipyllama"))
-    if found := _by_name(name):
-        return _sound(found)
-    if name and os.path.exists(name):
-        return _at_path(name)
-    raise ModelNotFound(_not_found(name))
+    return _sound(_found(name_or_path))
+
+
+def find_here(name_or_path: str | os.PathLike[str]) -> LocalModel:
+    """Like `resolve`, but fetches nothing, and takes a GGUF of any kind: an adapter, a projector, a vocabulary.
+
+    Raises ModelNotFound and BadModelFile.
+    """
+    name = os.fspath(name_or_path).strip()
+    model = None if isinstance(name_or_path, os.PathLike) else REGISTRY.get(name.lower())
+    if model is not None:
+        path = fetched_path(model)
+        if path is None:
+            raise ModelNotFound(f"{model.name} is not on this machine yet. ipyllama.load({model.name!r}) fetches it.")
+        found = Found(model.name, path, "ipyllama")
+    else:
+        found = _found(name[3:] if is_hub_name(name) else name_or_path)  # the hub's cache is one of the places
+    header = read_header(found.path)
+    return LocalModel(found.name, header.path, found.source, header)
 
 
 def list_models() -> list[ModelEntry]:
@@ -109,7 +121,19 @@ def _looks_like_path(name: str) -> bool:
     return os.path.isabs(name) or name.startswith(("~", "./", "../", ".\\", "..\\")) or name in (".", "..")
 
 
-def _at_path(name: str) -> LocalModel:
+def _found(name_or_path: str | os.PathLike[str]) -> Found:
+    """What is here under a path or a name. Raises ModelNotFound."""
+    name = os.fspath(name_or_path).strip()
+    if isinstance(name_or_path, os.PathLike) or _looks_like_path(name):
+        return _at_path(name)
+    if found := _by_name(name):
+        return found
+    if name and os.path.exists(name):
+        return _at_path(name)
+    raise ModelNotFound(_not_found(name))
+
+
+def _at_path(name: str) -> Found:
     path = Path(name).expanduser()
     if path.is_dir():
         inside = sorted(p for p in path.iterdir() if is_model_name(p.name))
@@ -120,7 +144,7 @@ def _at_path(name: str) -> LocalModel:
     if not path.exists():
         near = _near(path.name, [p.name for p in path.parent.glob("*.gguf")])
         raise ModelNotFound(f"there is no file {path}.{near or ' `%llama models` lists what is here.'}")
-    return _sound(Found(model_stem(path.name), path.absolute(), "path"))
+    return Found(model_stem(path.name), path.absolute(), "path")
 
 
 def _sound(found: Found) -> LocalModel:

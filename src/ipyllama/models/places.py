@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ipyllama.models.cache import models_dir
 from ipyllama.models.header import model_stem
 from ipyllama.models.registry import REGISTRY
 from ipyllama.models.walk import Budget, files, ggufs
@@ -46,20 +47,6 @@ class Found:
     @property
     def names(self) -> tuple[str, ...]:
         return (self.name, *self.aliases)
-
-
-def cache_dir() -> Path:
-    """The user's cache folder for ipyllama: `IPYLLAMA_CACHE_DIR`, else the platform's usual place. Not created."""
-    if chosen := os.environ.get("IPYLLAMA_CACHE_DIR"):
-        return Path(chosen).expanduser()
-    import platformdirs
-
-    return platformdirs.user_cache_path("ipyllama", appauthor=False)
-
-
-def models_dir() -> Path:
-    """Where fetched models land. Not created."""
-    return cache_dir() / "models"
 
 
 _remembered: dict[tuple[str, ...], tuple[float, list[Found]]] = {}

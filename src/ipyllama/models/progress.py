@@ -1,4 +1,4 @@
-"""Progress of a fetch: a callback, and the bar that is drawn where nobody gave one."""
+"""Progress of what takes long: a callback, and the bar that is drawn where nobody gave one."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from contextlib import contextmanager
 from typing import Any
 
 Progress = Callable[[int, int | None, str], None]
-"""Called as `progress(done_bytes, total_bytes, label)`, some ten times a second; `total_bytes` is None if unknown."""
+"""Called as `progress(done, total, label)`, some ten times a second, in bytes for files; `total` is None if unknown."""
 
 
 @contextmanager
-def reporting(progress: Progress | None) -> Iterator[Progress]:
-    """The callback to report to: the given one, else a bar on stderr that is closed at the end."""
+def reporting(progress: Progress | None, unit: str = "B", delay: float = 0.0) -> Iterator[Progress]:
+    """The callback to report to: the given one, else a bar on stderr that is closed at the end.
+
+    `unit` is what the bar counts; it shows after `delay` seconds.
+    """
     if progress is not None:
         yield progress
         return
-    bar = _Bar()
+    bar = _Bar(unit, delay)
     try:
         yield bar
     finally:
@@ -27,7 +30,8 @@ def reporting(progress: Progress | None) -> Iterator[Progress]:
 class _Bar:
     """One tqdm bar for each label in turn."""
 
-    def __init__(self) -> None:
+    def __init__(self, unit: str, delay: float) -> None:
+        self._options: Any = {"unit": unit, "unit_scale": True, "delay": delay, "dynamic_ncols": True}
         self._label = ""
         self._tqdm: Any = None
 
@@ -37,7 +41,7 @@ class _Bar:
 
             self.close()
             self._label = label
-            self._tqdm = tqdm(desc=label, total=total, unit="B", unit_scale=True, file=sys.stderr, dynamic_ncols=True)
+            self._tqdm = tqdm(desc=label, total=total, file=sys.stderr, **self._options)
         self._tqdm.total = total
         self._tqdm.update(done - self._tqdm.n)
 

@@ -10,9 +10,10 @@ from ipyllama.errors import BadModelFile
 from ipyllama.models.parse import RawGguf, Tensor, Value
 from ipyllama.models.quants import TENSOR_TYPES
 
-_NOT_COMPUTED_WITH: Final = ("I8", "I16", "I32", "I64", "F64")
+_NOT_COMPUTED_WITH: Final = ("I8", "I16", "I32", "I64", "F64", "Q8_1", "Q8_K")
+_POOLING: Final = range(5)  # none, mean, cls, last, rank
+_TABLE: Final = "_tid2eid"  # which experts a token goes to: whole numbers indeed
 _ONLY_F32: Final = ("_norm.weight", ".bias", "ssm_d", "ssm_conv1d.weight", "shortconv.conv.weight", "ssm_a")
-_MATRICES: Final = ("attn_", "ffn_gate.", "ffn_up.", "ffn_down.", "ssm_in.", "ssm_out.", "ssm_x.", "ssm_dt.")
 
 
 def check(name: str, raws: Iterable[RawGguf], key_length: int) -> None:
@@ -26,6 +27,8 @@ def check(name: str, raws: Iterable[RawGguf], key_length: int) -> None:
 def _bad_number(metadata: Mapping[str, Value], key_length: int) -> str | None:
     for key, value in metadata.items():
         if key.endswith("_epsilon") and isinstance(value, float) and not (math.isfinite(value) and value >= 0):
+            return f"{key} is {value}"
+        if key.endswith(".pooling_type") and value not in _POOLING:
             return f"{key} is {value}"
         if ".rope.dimension_count" in key and isinstance(value, int) and not _fits_head(value, key_length):
             return f"{key} is {value} for attention heads of {key_length}"
@@ -41,8 +44,6 @@ def _bad_tensor(tensor: Tensor) -> str | None:
     kind = TENSOR_TYPES[tensor.type_id][0] if tensor.type_id in TENSOR_TYPES else ""
     if tensor.name.endswith(_ONLY_F32) and kind != "F32":
         return f"{tensor.name} is not of type F32"
-    block = tensor.name.split(".", 2)[-1] if tensor.name.startswith("blk.") else ""
-    matrix = block.startswith(_MATRICES) or tensor.name in ("output.weight", "token_embd.weight")
-    if matrix and kind in _NOT_COMPUTED_WITH:
-        return f"{tensor.name} holds whole numbers or doubles"
+    if len(tensor.shape) > 1 and kind in _NOT_COMPUTED_WITH and _TABLE not in tensor.name:
+        return f"{tensor.name} is of type {kind}, which no model has"
     return None

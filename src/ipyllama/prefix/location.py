@@ -32,13 +32,13 @@ def usual_location() -> Path:
     return found.parent / ".ipyllama" / name / "prefix"
 
 
-def memory_for(cache: Cache, ram_limit: int) -> PrefixMemory:
+def memory_for(cache: Cache) -> PrefixMemory:
     """The memory that a model is loaded with. Models that keep to the same folder share it."""
     if isinstance(cache, PrefixMemory):
         return cache
     if cache is None or cache is False:
-        return PrefixMemory(None, ram_limit=ram_limit)
+        return PrefixMemory(None)
     location = usual_location() if cache is True else Path(cache).expanduser().absolute()
     if location not in _memories:
-        _memories[location] = PrefixMemory(location, ram_limit=ram_limit)
+        _memories[location] = PrefixMemory(location)
     return _memories[location]

@@ -123,10 +123,11 @@ class PrefixMemory:
 
     # -- a model's view -----------------------------------------------------------------------------------
 
-    def bind(self, binding: Binding) -> Self:
-        """The same memory, asked about one model."""
+    def bind(self, binding: Binding, ram_limit: int | str | None = None) -> Self:
+        """The same store, asked about one model; RAM is the model's own."""
         bound = copy.copy(self)
-        bound._binding = binding
+        bound._binding, bound.rates, bound.counts = binding, Rates(), Counts()
+        bound.ram = RamTier(self.ram.bytes_limit if ram_limit is None else parse_bytes(ram_limit))
         return bound
 
     @property
