@@ -46,15 +46,15 @@ if TYPE_CHECKING:
 def load(
     name_or_path: str | os.PathLike[str],
     *,
-    cache: str | os.PathLike[str] | PrefixMemory | bool | None = True,
+    cache: str | os.PathLike[str] | PrefixMemory | bool | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> LLM:
     """Load a model by path, registry name, `hf:owner/repo/file.gguf`, or the name of one already on this machine.
 
     A model that is loaded already is shared at once. `options` are the fields of `LoadOptions`; `progress` is
-    called with (done, total, label). `cache` is where prefix states are kept: True for the notebook's own folder, or
-    the user's cache outside of one; a folder; a `PrefixMemory`; False or None for RAM only.
+    called with (done, total, label). `cache` is where prefix states are kept so that the next process finds them: True
+    for the notebook's own folder, or the user's cache outside of one; a folder; a `PrefixMemory`; None for RAM only.
 
     Raises `ModelNotFound`, `BadModelFile`, `FetchError`, `NotEnoughMemory` or `BadOption`.
     """

@@ -28,6 +28,8 @@ N_PROBED: Final = 8
 """Logits that prove a restored state."""
 TOLERANCE: Final = 0.02
 """Largest difference of a probed logit. On a CPU there is none; a GPU may round otherwise from run to run."""
+INSTANT: Final = 0.02
+"""Seconds that nobody notices: within them the plan that computes least wins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,11 @@ class _Plan:
     keep: int
     found: tuple[Found, ...]
     seconds: float
+    """predicted, with computing the rest of the prompt"""
+
+    @property
+    def end(self) -> int:
+        return self.found[-1].link.end if self.found else self.keep
 
 
 class Live:
@@ -122,7 +129,7 @@ class Live:
     # -- the way in ---------------------------------------------------------------------------------------
 
     def _plan(self, ledger: Ledger) -> _Plan:
-        """The way to the prompt's state with the least predicted time, computing included."""
+        """The way to the prompt's state with the least predicted time; of equals, the one that computes least."""
         tokens, ends = ledger.tokens, piece_ends(ledger)[:-1]
         live = shared_end(self._tokens, self._ends, tokens, ends)
         if not self._can_trim and live < len(self._tokens):
@@ -136,7 +143,8 @@ class Live:
             if blocks:
                 rest = compute(len(tokens) - blocks[-1].link.end)
                 plans.append(_Plan(keep, blocks, self.memory.restore_seconds(blocks) + rest))
-        return min(plans, key=lambda plan: plan.seconds)
+        limit = min(plan.seconds for plan in plans) + INSTANT
+        return max((plan for plan in plans if plan.seconds <= limit), key=lambda plan: (plan.end, -plan.seconds))
 
     def _usable(self, ledger: Ledger) -> list[Found]:
         """Blocks at hand, up to the last after which evaluation can go on."""

@@ -28,6 +28,8 @@ from ipyllama.prefix.writer import Writer
 Place = Literal["RAM", "disk"]
 BYTES_LIMIT: Final = "10G"
 RAM_LIMIT: Final = 1 << 30
+NOTICED: Final = 0.02
+"""Seconds. A block that takes this much longer to restore than to compute is not kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +173,8 @@ class PrefixMemory:
     def wants(self, link: Link) -> bool:
         """True if a block is worth copying out: it would be kept, and it is not at hand yet."""
         kept = self.ram.bytes_limit > 0 or (self._writer is not None and not self._writer.failed)
-        worth = self.rates.prefill.seconds(len(link.tokens)) > self.restore_seconds([Found(link, "disk")])
-        return kept and worth and self._place(link) is None
+        lost = self.restore_seconds([Found(link, "disk")]) - self.rates.prefill.seconds(len(link.tokens))
+        return kept and lost < NOTICED and self._place(link) is None
 
     def load(self, found: Found, out: NDArray[np.uint8] | None = None) -> Block | None:
         """A block that `find` saw. None, and it is quarantined if it is damaged, where it cannot be used after all."""
