@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "error.h"
+#include "log.h"
 
 namespace ipyllama {
 namespace {
@@ -147,6 +148,7 @@ void restore_context(ContextHandle &handle, Bytes state,
     share_cells(parts.front(), restored, kv);
     kv.clear_all(true);
     handle.outputs.clear();
+    const auto mark = log::next_number();
     const auto read = llama_state_set_data(handle.context, state.data, state.size);
     for (auto &[id, sequence] : restored) {
         kv.assign(id, std::move(sequence.cells), sequence.complete_from);
@@ -157,7 +159,7 @@ void restore_context(ContextHandle &handle, Bytes state,
     }
     if (!agrees) {
         kv.clear_all(true);
-        bad("llama.cpp could not take this state; the context is empty now");
+        bad("llama.cpp could not take this state; the context is empty now" + log::reason_since(mark));
     }
 }
 
