@@ -226,13 +226,13 @@ std::size_t count_tokens(const std::vector<StateCells> &parts, llama_seq_id id) 
 }
 
 std::size_t Context::state_limit() {
-    const auto handle = owned_.get();
+    const auto handle = this->handle();
     const std::lock_guard lock(handle->mutex);
     return handle->layout().most_bytes(handle->kv->n_total(), handle->taken.size() + 1);
 }
 
 std::map<llama_seq_id, std::size_t> Context::state_tokens(Bytes state) {
-    const auto handle = owned_.get();
+    const auto handle = this->handle();
     const std::lock_guard lock(handle->mutex);
     const auto n = handle->taken.size();
     const auto parts = handle->layout().check_context(state, handle->model->architecture(), n);
@@ -246,7 +246,7 @@ std::map<llama_seq_id, std::size_t> Context::state_tokens(Bytes state) {
 }
 
 std::size_t Context::state_size() {
-    const auto handle = owned_.get();
+    const auto handle = this->handle();
     const std::lock_guard lock(handle->mutex);
     handle->kv->memory();
     handle->apply_shift();
@@ -263,7 +263,7 @@ Buffer Context::save() {
 
 std::size_t Context::save_into(std::uint8_t *data, std::size_t size) {
     const auto needed = state_size();
-    const auto handle = owned_.get();
+    const auto handle = this->handle();
     const std::lock_guard lock(handle->mutex);
     require(needed <= size,
             "the buffer has " + std::to_string(size) + " bytes and the state needs " + std::to_string(needed));
@@ -271,7 +271,7 @@ std::size_t Context::save_into(std::uint8_t *data, std::size_t size) {
 }
 
 void Context::restore(Bytes state, const std::map<llama_seq_id, std::vector<llama_token>> &tokens) {
-    const auto handle = owned_.get();
+    const auto handle = this->handle();
     const std::lock_guard lock(handle->mutex);
     restore_context(*handle, state, tokens);
 }
