@@ -7,7 +7,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from native.core import make_context, make_sampler, run_apart
+from native.core import in_use_at_the_end, make_context, make_sampler, run_apart
 
 from ipyllama import _core
 from ipyllama.errors import ClosedError
@@ -122,6 +122,7 @@ def test_every_order_of_closing(tiny) -> None:
                     _core.Context(model, _core.ContextOptions())
 
 
+@in_use_at_the_end
 def test_the_interpreter_may_end_while_a_thread_comes_and_goes(tiny) -> None:
     """Between the steps of a thread Python wants to end it. Several rounds, because it is a matter of moments."""
     code = """
