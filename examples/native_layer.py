@@ -78,6 +78,7 @@ def make_context(model: _core.Model, *, embeddings: bool = False, pooling: str =
     options.rope_freq_base = options.rope_freq_scale = 0.0
     context = _core.Context(model, options)
     assert (context.n_ctx, context.n_batch, context.n_ubatch, context.n_seq_max) == (512, 256, 256, 4)
+    assert context.n_vocab == model.n_vocab
     context.set_threads(1, 1)
     assert context.n_threads == context.n_threads_batch == 1
     return context

@@ -149,6 +149,7 @@ void init_context(nb::module_ &m) {
         .def_prop_ro("n_batch", &Context::n_batch, "Most tokens in one step.")
         .def_prop_ro("n_ubatch", &Context::n_ubatch, "Most tokens in one micro-batch.")
         .def_prop_ro("n_seq_max", &Context::n_seq_max, "Most sequences at once.")
+        .def_prop_ro("n_vocab", &Context::n_vocab, "Tokens in the model's vocabulary.")
         .def_prop_ro("n_threads", &Context::n_threads, "CPU threads of steps of one token.")
         .def_prop_ro("n_threads_batch", &Context::n_threads_batch, "CPU threads of steps of several tokens.");
 

@@ -107,6 +107,19 @@ void init_choosers(nb::class_<Sampler> &sampler) {
                     "https://github.com/ggml-org/llama.cpp/pull/17927");
 }
 
+// One native step per token, so that Ctrl-C is seen between them: a pattern may take long over each.
+void accept(Sampler &self, const std::vector<llama_token> &tokens) {
+    for (const llama_token token : tokens) {
+        {
+            const ReleasedGil release;
+            self.accept({token});
+        }
+        if (PyErr_CheckSignals() != 0) {
+            throw nb::python_error();
+        }
+    }
+}
+
 } // namespace
 
 void init_sampler(nb::module_ &m) {
@@ -139,7 +152,7 @@ void init_sampler(nb::module_ &m) {
              "fits, and BadArgument if the last sampler only filters.")
         .def("apply", &apply, "logits"_a,
              "What is left of logits of shape (n_vocab,), float32. Draws as sample() does, and accepts nothing.")
-        .def("accept", &Sampler::accept, "tokens"_a, release_gil(),
+        .def("accept", &accept, "tokens"_a,
              "Take note of tokens that come next in the ledger: penalties count them, grammars move on. Raises "
              "BadGrammar for a token that does not fit; those before it stay accepted.")
         .def("reset", &Sampler::reset, release_gil(), "Forget accepted tokens and start the random draws again.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,9 @@ from hypothesis import settings
 
 settings.register_profile("tests", deadline=None)  # a busy machine is no failure
 settings.load_profile("tests")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what runs in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TinyModel = Callable[[str], Path]
 

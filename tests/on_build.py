@@ -4,8 +4,8 @@
     python tests/on_build.py asan -m fuzz gguf --cases 1000
 
 The preset must be built (`make asan` does it). Packages come from this Python's environment, ours from `src`.
-What a sanitizer reports ends the process it happens in. AddressSanitizer's reports go to build/asan/reports and are summed
-up at the end; those of the other go to stderr, where a test that looks after a process shows them.
+What a sanitizer reports ends the process it happens in. AddressSanitizer's reports go to build/asan/reports and are
+summed up at the end; those of the other go to stderr, where a test that looks after a process shows them.
 """
 
 from __future__ import annotations

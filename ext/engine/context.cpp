@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <numeric>
+#ifndef _WIN32
+#include <unistd.h>
+#endif
 
 #include "batch.h"
 #include "checks.h"
@@ -54,6 +57,14 @@ struct Arrays {
                 outputs.data()};
     }
 };
+
+long this_process() {
+#ifdef _WIN32
+    return 0; // knows no fork
+#else
+    return static_cast<long>(getpid());
+#endif
+}
 
 } // namespace
 
@@ -215,7 +226,15 @@ Piece next_piece(const ContextHandle &handle, llama_seq_id id, std::vector<llama
 }
 
 Context::Context(const Model &model, const ContextOptions &options)
-    : owned_("this context is closed", std::make_shared<ContextHandle>(model.handle(), options)) {}
+    : owned_("this context is closed", std::make_shared<ContextHandle>(model.handle(), options)),
+      process_(this_process()) {}
+
+std::shared_ptr<ContextHandle> Context::handle() const {
+    if (process_ != this_process()) {
+        throw Error(ErrorKind::closed, "this context is closed to a forked process: make one of its own there");
+    }
+    return owned_.get();
+}
 
 void Context::close() {
     if (const auto handle = owned_.close()) {
@@ -224,7 +243,7 @@ void Context::close() {
 }
 
 void Context::decode(const Batch &batch) {
-    const auto handle = owned_.get();
+    const auto handle = this->handle();
     const std::lock_guard lock(handle->mutex);
     handle->decode(batch.pieces(*handle));
 }
@@ -232,28 +251,31 @@ void Context::decode(const Batch &batch) {
 void Context::set_threads(int n_threads, int n_threads_batch) {
     check_threads(n_threads);
     check_threads(n_threads_batch);
-    const auto handle = owned_.get();
+    const auto handle = this->handle();
     const std::lock_guard lock(handle->mutex);
     llama_set_n_threads(handle->context, n_threads, n_threads_batch);
 }
 
 std::uint32_t Context::n_ctx() const {
-    return llama_n_ctx(owned_.get()->context);
+    return llama_n_ctx(handle()->context);
 }
 std::uint32_t Context::n_batch() const {
-    return llama_n_batch(owned_.get()->context);
+    return llama_n_batch(handle()->context);
 }
 std::uint32_t Context::n_ubatch() const {
-    return llama_n_ubatch(owned_.get()->context);
+    return llama_n_ubatch(handle()->context);
 }
 std::uint32_t Context::n_seq_max() const {
-    return static_cast<std::uint32_t>(owned_.get()->taken.size());
+    return static_cast<std::uint32_t>(handle()->taken.size());
+}
+int Context::n_vocab() const {
+    return llama_vocab_n_tokens(handle()->model->vocab());
 }
 int Context::n_threads() const {
-    return llama_n_threads(owned_.get()->context);
+    return llama_n_threads(handle()->context);
 }
 int Context::n_threads_batch() const {
-    return llama_n_threads_batch(owned_.get()->context);
+    return llama_n_threads_batch(handle()->context);
 }
 
 } // namespace ipyllama

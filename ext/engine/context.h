@@ -99,7 +99,8 @@ class Context {
   public:
     Context(const Model &model, const ContextOptions &options);
 
-    std::shared_ptr<ContextHandle> handle() const { return owned_.get(); }
+    // Throws closed after close(), and in the child of a fork: its threads are the parent's.
+    std::shared_ptr<ContextHandle> handle() const;
     // Stops a running step first; memory is freed as soon as no call uses it.
     void close();
     bool closed() const { return owned_.closed(); }
@@ -129,11 +130,13 @@ class Context {
     std::uint32_t n_batch() const;
     std::uint32_t n_ubatch() const;
     std::uint32_t n_seq_max() const;
+    int n_vocab() const;
     int n_threads() const;
     int n_threads_batch() const;
 
   private:
     Owned<ContextHandle> owned_;
+    const long process_;
 };
 
 } // namespace ipyllama

@@ -36,7 +36,8 @@ enum llama_pooling_type pooling_from(const std::string &name) {
 void check_options(const ContextOptions &options) {
     const auto most_sequences = llama_max_parallel_sequences() - 1; // one is ours, for copies
     require(options.n_ctx > 0 && options.n_ctx <= max_context, "n_ctx must be 1 to " + std::to_string(max_context));
-    require(options.n_batch > 0 && options.n_batch <= max_context, "n_batch must be at least 1");
+    require(options.n_batch > 0 && options.n_batch <= max_context,
+            "n_batch must be 1 to " + std::to_string(max_context));
     require(options.n_ubatch <= options.n_batch, "n_ubatch must not be over n_batch");
     require(options.n_seq_max > 0 && options.n_seq_max <= most_sequences,
             "n_seq_max must be 1 to " + std::to_string(most_sequences));

@@ -82,4 +82,9 @@ std::string errors_since(std::uint64_t from) {
     return joined;
 }
 
+std::string reason_since(std::uint64_t from) {
+    const auto said = errors_since(from);
+    return said.empty() ? "" : " (" + said + ")";
+}
+
 } // namespace ipyllama::log

@@ -26,4 +26,7 @@ std::vector<Line> since(std::uint64_t from);
 // The last few error lines from `from` on, as one string ("" if there are none).
 std::string errors_since(std::uint64_t from);
 
+// The same as the end of a message: " (what llama.cpp said)", or "".
+std::string reason_since(std::uint64_t from);
+
 } // namespace ipyllama::log

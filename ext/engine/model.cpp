@@ -96,7 +96,7 @@ std::shared_ptr<Model> Model::load(const std::string &path, const ModelOptions &
         throw Error(ErrorKind::aborted, "loading was cancelled");
     }
     if (model == nullptr) {
-        throw Error(ErrorKind::bad_model_file, "llama.cpp cannot load " + path + ": " + log::errors_since(mark));
+        throw Error(ErrorKind::bad_model_file, "llama.cpp cannot load " + path + log::reason_since(mark));
     }
     return std::make_shared<Model>(std::make_shared<ModelHandle>(std::move(backend), model));
 }

@@ -3,6 +3,8 @@
 
 #include "ggml-backend.h"
 
+#include "log.h"
+
 #include "sequence.h"
 
 namespace ipyllama {
@@ -30,14 +32,20 @@ llama_state_seq_flags to_flags(bool partial) {
     return partial ? LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY : LLAMA_STATE_SEQ_FLAGS_NONE;
 }
 
+Error not_taken(std::uint64_t mark) {
+    return {ErrorKind::bad_state,
+            "llama.cpp could not take this state; the sequence is empty now" + log::reason_since(mark)};
+}
+
 // Hands checked bytes to llama.cpp, into a sequence that is empty afterwards if they are not taken as they should be.
 void set_state(ContextHandle &handle, llama_seq_id id, Bytes state, Restored restored) {
+    const auto mark = log::next_number();
     handle.kv->clear(id);
     const auto read = llama_state_seq_set_data(handle.context, state.data, state.size, id);
     handle.kv->assign(id, std::move(restored.cells), restored.complete_from);
     if (read != state.size || !handle.kv->agrees(id)) {
         handle.kv->clear(id);
-        throw Error(ErrorKind::bad_state, "llama.cpp could not take this state; the sequence is empty now");
+        throw not_taken(mark);
     }
 }
 
@@ -138,13 +146,14 @@ void Sequence::rewind(Bytes partial, const std::vector<llama_token> &tokens) {
         std::vector<Cell> kept(cells.begin(), cells.begin() + static_cast<std::ptrdiff_t>(tokens.size()));
         const auto from = match_partial(handle, layout.check_sequence(partial, true), kept);
         handle.outputs.erase(id); // it carries none
+        const auto mark = log::next_number();
         const auto read = llama_state_seq_set_data_ext(handle.context, partial.data, partial.size, id,
                                                        LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
         const bool cut = llama_memory_seq_rm(handle.kv->memory(), id, kept.back().pos + 1, -1);
         handle.kv->assign(id, std::move(kept), from);
         if (read != partial.size || !cut || !handle.kv->agrees(id)) {
             handle.kv->clear(id);
-            throw Error(ErrorKind::bad_state, "llama.cpp could not take this state; the sequence is empty now");
+            throw not_taken(mark);
         }
     });
 }
@@ -173,6 +182,7 @@ void Sequence::restore_on_device(const DeviceState &state) {
         check_room(handle, id, state.restored.cells.size());
         handle.outputs.erase(id); // it carries none
         handle.kv->clear(id);
+        const auto mark = log::next_number();
         const auto read = llama_state_seq_set_data_ext(handle.context, state.bytes.bytes().data, state.bytes.size(), id,
                                                        LLAMA_STATE_SEQ_FLAGS_ON_DEVICE);
         auto cells = state.restored.cells;
@@ -180,7 +190,7 @@ void Sequence::restore_on_device(const DeviceState &state) {
         handle.kv->assign(id, std::move(cells), state.restored.complete_from);
         if (read == 0 || !handle.kv->agrees(id)) {
             handle.kv->clear(id);
-            throw Error(ErrorKind::bad_state, "llama.cpp could not take this state; the sequence is empty now");
+            throw not_taken(mark);
         }
     });
 }

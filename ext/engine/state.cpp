@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "error.h"
+#include "log.h"
 
 namespace ipyllama {
 namespace {
@@ -147,6 +148,7 @@ void restore_context(ContextHandle &handle, Bytes state,
     share_cells(parts.front(), restored, kv);
     kv.clear_all(true);
     handle.outputs.clear();
+    const auto mark = log::next_number();
     const auto read = llama_state_set_data(handle.context, state.data, state.size);
     for (auto &[id, sequence] : restored) {
         kv.assign(id, std::move(sequence.cells), sequence.complete_from);
@@ -157,7 +159,7 @@ void restore_context(ContextHandle &handle, Bytes state,
     }
     if (!agrees) {
         kv.clear_all(true);
-        bad("llama.cpp could not take this state; the context is empty now");
+        bad("llama.cpp could not take this state; the context is empty now" + log::reason_since(mark));
     }
 }
 
@@ -224,13 +226,13 @@ std::size_t count_tokens(const std::vector<StateCells> &parts, llama_seq_id id) 
 }
 
 std::size_t Context::state_limit() {
-    const auto handle = owned_.get();
+    const auto handle = this->handle();
     const std::lock_guard lock(handle->mutex);
     return handle->layout().most_bytes(handle->kv->n_total(), handle->taken.size() + 1);
 }
 
 std::map<llama_seq_id, std::size_t> Context::state_tokens(Bytes state) {
-    const auto handle = owned_.get();
+    const auto handle = this->handle();
     const std::lock_guard lock(handle->mutex);
     const auto n = handle->taken.size();
     const auto parts = handle->layout().check_context(state, handle->model->architecture(), n);
@@ -244,7 +246,7 @@ std::map<llama_seq_id, std::size_t> Context::state_tokens(Bytes state) {
 }
 
 std::size_t Context::state_size() {
-    const auto handle = owned_.get();
+    const auto handle = this->handle();
     const std::lock_guard lock(handle->mutex);
     handle->kv->memory();
     handle->apply_shift();
@@ -261,7 +263,7 @@ Buffer Context::save() {
 
 std::size_t Context::save_into(std::uint8_t *data, std::size_t size) {
     const auto needed = state_size();
-    const auto handle = owned_.get();
+    const auto handle = this->handle();
     const std::lock_guard lock(handle->mutex);
     require(needed <= size,
             "the buffer has " + std::to_string(size) + " bytes and the state needs " + std::to_string(needed));
@@ -269,7 +271,7 @@ std::size_t Context::save_into(std::uint8_t *data, std::size_t size) {
 }
 
 void Context::restore(Bytes state, const std::map<llama_seq_id, std::vector<llama_token>> &tokens) {
-    const auto handle = owned_.get();
+    const auto handle = this->handle();
     const std::lock_guard lock(handle->mutex);
     restore_context(*handle, state, tokens);
 }

@@ -362,6 +362,10 @@ class Context:
         """Most sequences at once."""
 
     @property
+    def n_vocab(self) -> int:
+        """Tokens in the model's vocabulary."""
+
+    @property
     def n_threads(self) -> int:
         """CPU threads of steps of one token."""
 

@@ -77,7 +77,7 @@ def save_session(sequence: _core.Sequence, path: str | os.PathLike[str], pending
     if not len(sequence):
         raise BadArgument("the sequence is empty: there is no state to save")
     state = context.save()
-    _write(Path(path), "session", [*sequence.tokens, *pending], state.data)
+    _write(Path(path), "session", _listed(sequence, pending), state.data)
 
 
 def load_session(sequence: _core.Sequence, path: str | os.PathLike[str]) -> list[int]:
@@ -106,7 +106,7 @@ def save_sequence(sequence: _core.Sequence, path: str | os.PathLike[str], pendin
     The file appears whole or not at all. Raises BadArgument for an empty sequence, OSError where it cannot be written.
     """
     state = sequence.save()
-    _write(Path(path), "sequence", [*sequence.tokens, *pending], state.data[len(_IN_MEMORY) :])
+    _write(Path(path), "sequence", _listed(sequence, pending), state.data[len(_IN_MEMORY) :])
 
 
 def load_sequence(sequence: _core.Sequence, path: str | os.PathLike[str]) -> list[int]:
@@ -187,7 +187,10 @@ def _read(path: Path, kind: Kind, context: _core.Context, prefix: bytes) -> tupl
         for target in (tokens.view(np.uint8), state[len(prefix) :]):
             if file.readinto(target.data) != target.nbytes:
                 raise BadState("it is truncated")
-    return _unpacked(tokens.tolist()), state
+    listed = _unpacked(tokens.tolist())
+    if foreign := next((token for token in listed if not 0 <= token < context.n_vocab), None):
+        raise BadState(f"it lists token {foreign}, and this model's are 0 to {context.n_vocab - 1:,}")
+    return listed, state
 
 
 def _unpacked(listed: list[int]) -> list[int]:
@@ -203,9 +206,10 @@ def _unpacked(listed: list[int]) -> list[int]:
 
 
 def _write(path: Path, kind: Kind, tokens: list[int], state: memoryview) -> None:
-    """Under a temporary name first, in the same folder: the file appears whole or not at all."""
-    if not all(isinstance(token, int) and 0 <= token < 2**31 for token in tokens):
-        raise BadArgument("a state file lists token ids; a piece of an image or of sound has none")
+    """Under a temporary name first, in the same folder: the file appears whole or not at all. A link stays one."""
+    path = path.resolve()
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise BadArgument(f"{path} is not a file: give the name of one")
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=".ipyllama-")
         try:
@@ -215,9 +219,27 @@ def _write(path: Path, kind: Kind, tokens: list[int], state: memoryview) -> None
                 file.write(state)
                 file.flush()
                 os.fsync(file.fileno())
+            os.chmod(name, 0o666 & ~_umask())  # as any other file: llama-server may run as somebody else
             os.replace(name, path)
         except BaseException:
             os.unlink(name)
             raise
     except OSError as error:
         raise OSError(error.errno, f"no state file was written: {error.strerror}", str(path)) from None
+
+
+def _listed(sequence: _core.Sequence, pending: Sequence[int]) -> list[int]:
+    """The tokens that a file lists. Raises BadArgument for what is none of this model's."""
+    tokens, n_vocab = [*sequence.tokens, *pending], sequence.context.n_vocab
+    if -1 in tokens:
+        raise BadArgument("a state file lists token ids; a piece of an image or of sound has none")
+    if not all(isinstance(token, int) and 0 <= token < n_vocab for token in tokens):
+        raise BadArgument(f"token ids of this model are 0 to {n_vocab - 1:,}")
+    return tokens
+
+
+def _umask() -> int:
+    """The process's; asking for it is changing it."""
+    now = os.umask(0o077)
+    os.umask(now)
+    return now

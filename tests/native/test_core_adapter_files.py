@@ -9,7 +9,7 @@ import gguf
 import numpy as np
 import pytest
 from native.adapters import ONE, write_files
-from native.core import run_apart
+from native.core import in_use_at_the_end, run_apart
 from tiny.lora import Lora
 
 from ipyllama import _core
@@ -178,6 +178,7 @@ def test_every_order_of_deletion_and_of_closing(folder: Path) -> None:
     assert run_apart(code, folder / "base.gguf", folder / "one.gguf").split() == ["240"]
 
 
+@in_use_at_the_end
 def test_the_interpreter_may_end_with_everything_open(folder: Path) -> None:
     code = """
     import sys, threading

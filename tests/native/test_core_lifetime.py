@@ -7,7 +7,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from native.core import make_context, make_sampler, run_apart
+from native.core import in_use_at_the_end, make_context, make_sampler, run_apart
 
 from ipyllama import _core
 from ipyllama.errors import ClosedError
@@ -68,6 +68,39 @@ def test_the_interpreter_may_end_with_everything_open(tiny) -> None:
     assert run_apart(code, tiny("llama")) == ""
 
 
+def test_a_forked_process_is_told_to_make_its_own(tiny) -> None:
+    """llama.cpp's threads do not live there: a step would wait for them for ever."""
+    code = """
+    import os, sys, warnings
+    warnings.simplefilter("ignore")
+    from ipyllama import _core
+    from ipyllama.errors import ClosedError
+    model = _core.Model.load(sys.argv[1])
+    options = _core.ContextOptions()
+    options.n_ctx = options.n_batch = 64
+    options.n_threads = options.n_threads_batch = 2
+    context = _core.Context(model, options)
+    sequence = _core.Sequence(context)
+    sequence.decode([1, 2, 3])
+    child = os.fork()
+    if child == 0:
+        try:
+            sequence.decode([5])
+        except ClosedError as error:
+            print(error, flush=True)
+        options.n_threads = options.n_threads_batch = 1  # the forking thread's OpenMP team is gone as well
+        fresh = _core.Sequence(_core.Context(model, options))
+        fresh.decode([1, 2])
+        os._exit(len(fresh))
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    sequence.decode([5])
+    """
+    assert run_apart(code, tiny("llama")).splitlines() == [
+        "this context is closed to a forked process: make one of its own there",
+        "2",
+    ]
+
+
 def test_every_order_of_closing(tiny) -> None:
     """What is still open works on, as far as it needs nothing that is closed."""
     for order in permutations(("model", "context", "sampler", "fork")):
@@ -89,6 +122,7 @@ def test_every_order_of_closing(tiny) -> None:
                     _core.Context(model, _core.ContextOptions())
 
 
+@in_use_at_the_end
 def test_the_interpreter_may_end_while_a_thread_comes_and_goes(tiny) -> None:
     """Between the steps of a thread Python wants to end it. Several rounds, because it is a matter of moments."""
     code = """

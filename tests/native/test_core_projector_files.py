@@ -7,7 +7,7 @@ from pathlib import Path
 
 import gguf
 import pytest
-from native.core import run_apart
+from native.core import in_use_at_the_end, run_apart
 from native.media import write_files
 from tiny.projector import build_projector
 
@@ -197,6 +197,7 @@ def test_every_order_of_deletion_and_of_closing(folder: Path) -> None:
     assert run_apart(code, folder / "llama.gguf", folder / "gemma3.gguf").split() == ["48"]
 
 
+@in_use_at_the_end
 def test_the_interpreter_may_end_while_it_encodes(folder: Path) -> None:
     code = """
     import sys, threading

@@ -309,7 +309,8 @@ def test_an_error_in_the_callback_ends_it(bert: LLM) -> None:
 
     with pytest.raises(RuntimeError, match="no more"):
         bert.embed(random_texts(2000, 60), progress=fail)
-    assert bert.n_busy == 0
+    while bert.n_busy:  # until the step that was running has ended
+        time.sleep(0.001)
     assert bert.embed(["a"]).shape == (1, 64)
 
 
