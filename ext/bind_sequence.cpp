@@ -35,7 +35,7 @@ nb::ndarray<nb::numpy, float, nb::ndim<2>> all_logits(const Sequence &self) {
     {
         const ReleasedGil release;
         *owner = self.all_logits();
-        n_vocab = static_cast<std::size_t>(self.with_logits([](const float *, int n) { return n; }));
+        n_vocab = static_cast<std::size_t>(self.context()->n_vocab());
     }
     auto *values = owner.release();
     nb::capsule capsule(values, [](void *p) noexcept { delete static_cast<std::vector<float> *>(p); });

@@ -182,7 +182,7 @@ std::vector<Cell> Kv::in_range(llama_seq_id id, Positions range) const {
 }
 
 void Kv::lend(llama_seq_id source, llama_seq_id id, Positions range) {
-    llama_memory_seq_cp(memory(), source, id, range.begin, range.end == INT32_MAX ? -1 : range.end);
+    llama_memory_seq_cp(memory(), source, id, range.begin, range.upstream_end());
     at(id) = in_range(source, range);
 }
 

@@ -28,6 +28,7 @@ struct Positions {
     llama_pos end = INT32_MAX;
 
     bool holds(llama_pos pos) const { return begin <= pos && pos < end; }
+    llama_pos upstream_end() const { return end == INT32_MAX ? -1 : end; } // as llama.h has it: -1 is without end
 };
 
 // Every change is checked before llama.cpp sees it, then against its answer, then against the positions that it

@@ -44,7 +44,7 @@ void Kv::remove(llama_seq_id id, Positions range) {
                         " tokens has let go of cells that would be needed: go back to a copy");
         }
     }
-    const bool removed = llama_memory_seq_rm(memory(), id, range.begin, range.end == INT32_MAX ? -1 : range.end);
+    const bool removed = llama_memory_seq_rm(memory(), id, range.begin, range.upstream_end());
     if (!removed) {
         cannot_trim("this architecture cannot remove a part of a sequence");
     }
@@ -80,7 +80,7 @@ void Kv::share(llama_seq_id source, llama_seq_id id, Positions range) {
     } else if (!resident(id)) { // once there are cells before it, pos_min no longer tells of the hole
         hole_end = complete_from(id);
     }
-    llama_memory_seq_cp(memory(), source, id, range.begin, range.end == INT32_MAX ? -1 : range.end);
+    llama_memory_seq_cp(memory(), source, id, range.begin, range.upstream_end());
     to.insert(to.end(), shared.begin(), shared.end());
     std::stable_sort(to.begin(), to.end(), by_position);
     if (!agrees(id)) {
@@ -145,7 +145,7 @@ void Kv::add(llama_seq_id id, Positions range, llama_pos delta) {
     require(low + delta >= 0 && high + delta <= max_position,
             "positions would leave 0 to " + std::to_string(max_position));
     check_shift(id, range);
-    llama_memory_seq_add(memory(), id, range.begin, range.end == INT32_MAX ? -1 : range.end, delta);
+    llama_memory_seq_add(memory(), id, range.begin, range.upstream_end(), delta);
     move_positions(id, range, "shift", [](llama_pos pos, int by) { return pos + by; }, delta);
 }
 

@@ -23,6 +23,26 @@ def oracle(tmp_path_factory: pytest.TempPathFactory):
     return Oracle(build("oracle", tmp_path_factory.mktemp("oracle")))
 
 
+@pytest.fixture(scope="session")
+def adapters(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the tiny llama and adapters for it, see `native.adapters.write_files`."""
+    from native.adapters import write_files
+
+    folder = tmp_path_factory.mktemp("adapters")
+    write_files(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def projectors(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with tiny models and projectors for them, see `native.media.write_files`."""
+    from native.media import write_files
+
+    folder = tmp_path_factory.mktemp("projectors")
+    write_files(folder)
+    return folder
+
+
 @pytest.fixture
 def load(tiny, smollm2: Path) -> Iterator[Load]:
     """`load(name, **options)`: "smollm2", a tiny architecture or a path, on one thread; closed after the test."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from native.adapters import ONE, OTHER, write_files, write_merged
+from native.adapters import ONE, OTHER, write_merged
 from native.ask import bits
 from native.core import make_context, make_sequence
 from numpy.typing import NDArray
@@ -25,11 +25,9 @@ Logits = NDArray[np.float32]
 Opened = tuple[_core.Model, _core.Context, _core.Sequence]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("adapters")
-    write_files(folder)
-    return folder
+@pytest.fixture
+def folder(adapters: Path) -> Path:
+    return adapters
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
-from native.adapters import ONE, write_files
+from native.adapters import ONE
 from native.core import in_use_at_the_end, run_apart
 from tiny.lora import Lora
 
@@ -16,11 +16,9 @@ from ipyllama import _core
 from ipyllama.errors import BadModelFile
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("adapters")
-    write_files(folder)
-    return folder
+@pytest.fixture
+def folder(adapters: Path) -> Path:
+    return adapters
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from native.ask import bits
 from native.build_oracle import build
 from native.core import make_context
-from native.media import IMAGE, SOUND, write_files
+from native.media import IMAGE, SOUND
 from numpy.typing import NDArray
 from tiny.projector import AUDIO_TOKENS, IMAGE_TOKENS, N_TEXT
 
@@ -29,11 +29,9 @@ CASES = {  # model, projector, media
 }
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("projectors")
-    write_files(folder)
-    return folder
+@pytest.fixture
+def folder(projectors: Path) -> Path:
+    return projectors
 
 
 @pytest.fixture(scope="module")

@@ -10,18 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from native.ask import bits
-from native.media import IMAGE, KINDS, SOUND, write_files
+from native.media import IMAGE, KINDS, SOUND
 from tiny.projector import AUDIO_TOKENS, IMAGE_TOKENS, N_TEXT
 
 from ipyllama import _core
 from ipyllama.errors import BadArgument, ClosedError
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("projectors")
-    write_files(folder)
-    return folder
+@pytest.fixture
+def folder(projectors: Path) -> Path:
+    return projectors
 
 
 @pytest.fixture

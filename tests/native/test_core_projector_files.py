@@ -8,18 +8,15 @@ from pathlib import Path
 import gguf
 import pytest
 from native.core import in_use_at_the_end, run_apart
-from native.media import write_files
 from tiny.projector import build_projector
 
 from ipyllama import _core
 from ipyllama.errors import BadModelFile
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("projectors")
-    write_files(folder)
-    return folder
+@pytest.fixture
+def folder(projectors: Path) -> Path:
+    return projectors
 
 
 @pytest.fixture

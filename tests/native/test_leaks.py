@@ -7,9 +7,7 @@ take 5 MB together, 17 kB each; a leaked tiny model is 250 kB, a leaked context 
 from __future__ import annotations
 
 import pytest
-from native.core import SANITIZED, run_apart
-
-from ipyllama import _core
+from native.core import DEBUG, SANITIZED, run_apart
 
 CYCLES = """
 import gc, sys
@@ -54,9 +52,7 @@ def grown(path: object, kind: str, leak: str) -> float:
 
 
 sizes_count = pytest.mark.skipif(SANITIZED, reason="AddressSanitizer keeps freed memory")
-nanobind_counts = pytest.mark.skipif(
-    _core.build_info()["build_type"] != "Debug", reason="nanobind reports leaks in debug builds: make dev, make asan"
-)
+nanobind_counts = pytest.mark.skipif(not DEBUG, reason="nanobind reports leaks in debug builds: make dev, make asan")
 
 
 @sizes_count
