@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,8 @@ settings.load_profile("tests")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what runs in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+os.environ["IPYLLAMA_PREFIX_DIR"] = "off"  # what one test has computed is not the next one's, nor this machine's
 
 TinyModel = Callable[[str], Path]
 

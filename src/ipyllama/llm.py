@@ -31,7 +31,7 @@ from ipyllama.options import GenerateOptions
 from ipyllama.prefix import PrefixMemory
 from ipyllama.prefix.binding import binding
 from ipyllama.prefix.live import Live
-from ipyllama.prefix.location import memory_for
+from ipyllama.prefix.location import Cache, memory_for
 from ipyllama.reply import Delta, Reply
 from ipyllama.vocab import Vocabulary
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 def load(
     name_or_path: str | os.PathLike[str],
     *,
-    cache: str | os.PathLike[str] | PrefixMemory | bool | None = None,
+    cache: Cache = True,
     progress: Progress | None = None,
     **options: Any,
 ) -> LLM:
@@ -54,7 +54,8 @@ def load(
 
     A model that is loaded already is shared at once. `options` are the fields of `LoadOptions`; `progress` is
     called with (done, total, label). `cache` is where prefix states are kept so that the next process finds them: True
-    for the notebook's own folder, or the user's cache outside of one; a folder; a `PrefixMemory`; None for RAM only.
+    for the notebook's own folder, or the user's cache outside of one; a folder; a `PrefixMemory`; None or False for RAM
+    only.
 
     Raises `ModelNotFound`, `BadModelFile`, `FetchError`, `NotEnoughMemory` or `BadOption`.
     """
@@ -274,7 +275,8 @@ class _Loaded:
         file = identify(found.path)
         with self._lock:
             for llm in self._llms:
-                if llm.file == file and not llm.closed and satisfies(llm.options, options):
+                same = llm.memory.location == memory.location and satisfies(llm.options, options)
+                if llm.file == file and not llm.closed and same:
                     return llm
             chosen = choose(found, options)
             native = self._open_weights(file, chosen, progress)

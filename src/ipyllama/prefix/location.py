@@ -12,6 +12,8 @@ from ipyllama.prefix.memory import PrefixMemory
 
 Cache = str | os.PathLike[str] | PrefixMemory | bool | None
 """True: the usual place. False, None: RAM only."""
+VARIABLE: Final = "IPYLLAMA_PREFIX_DIR"
+"""Of the environment: another usual place; "off" keeps prefix states in RAM only."""
 _NOT_IN_NAMES: Final = re.compile(r"[^\w. -]+")
 _memories: dict[Path, PrefixMemory] = {}
 
@@ -23,8 +25,11 @@ def notebook() -> Path | None:
     return path if path.is_absolute() and path.suffix == ".ipynb" and path.parent.is_dir() else None
 
 
-def usual_location() -> Path:
-    """`.ipyllama/NOTEBOOK/` beside the notebook, else the user's cache folder. Not created."""
+def usual_location() -> Path | None:
+    """`IPYLLAMA_PREFIX_DIR`, else `.ipyllama/NOTEBOOK/` beside the notebook, else the user's cache folder. Not created;
+    None where it is turned off."""
+    if chosen := os.environ.get(VARIABLE):
+        return None if chosen.lower() == "off" else Path(chosen).expanduser().absolute()
     found = notebook()
     if found is None:
         return cache_dir() / "prefix"
@@ -39,6 +44,8 @@ def memory_for(cache: Cache) -> PrefixMemory:
     if cache is None or cache is False:
         return PrefixMemory(None)
     location = usual_location() if cache is True else Path(cache).expanduser().absolute()
+    if location is None:
+        return PrefixMemory(None)
     if location not in _memories:
         _memories[location] = PrefixMemory(location)
     return _memories[location]
