@@ -137,7 +137,8 @@ def test_a_state_that_is_not_the_prompts_is_found_out(make: Make, arch: str) -> 
     ram = live.memory.ram
     for link in live._links:
         wrong, right = ram.get(link.key), ram.get(others[link.end].key)
-        assert wrong is not None and right is not None
+        assert wrong is not None
+        assert right is not None
         ram.put(replace(right, state=wrong.state))
     ledger = Ledger().append_prompt(A)
     assert live.begin(ledger) == Start(restored=299)
