@@ -2,6 +2,7 @@
 
 from ipyllama.prefix.block import Block, Origin, Probe
 from ipyllama.prefix.keys import Cut
-from ipyllama.prefix.memory import Binding, Check, Found, PrefixMemory, Stats
+from ipyllama.prefix.memory import PrefixMemory
+from ipyllama.prefix.records import Binding, Check, Counts, Found, Stats
 
-__all__ = ["Binding", "Block", "Check", "Cut", "Found", "Origin", "PrefixMemory", "Probe", "Stats"]
+__all__ = ["Binding", "Block", "Check", "Counts", "Cut", "Found", "Origin", "PrefixMemory", "Probe", "Stats"]

@@ -131,6 +131,11 @@ class LocalStore:
             raise StoreError(self._advice(error)) from error
         return n
 
+    def remove(self, parent: bytes, key: bytes) -> None:
+        """Forget a block by its name."""
+        with contextlib.suppress(OSError):
+            os.unlink(self._path(parent, key))
+
     def delete(self, entry: Entry) -> None:
         """Forget a block; one that is gone already is no error."""
         with contextlib.suppress(FileNotFoundError):

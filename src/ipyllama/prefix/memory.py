@@ -2,100 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import threading
 import warnings
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ipyllama.errors import BadOption, BadState
-from ipyllama.ledger import Ledger
-from ipyllama.prefix.block import Block, Origin
-from ipyllama.prefix.keys import Cut, Link, chain, root_key
+from ipyllama.ledger import Ledger, common_prefix
+from ipyllama.prefix.block import Block
+from ipyllama.prefix.keys import Link, chain
 from ipyllama.prefix.local import LocalStore
 from ipyllama.prefix.ram import RamTier
 from ipyllama.prefix.rates import Rate, Rates
+from ipyllama.prefix.records import Binding, Check, Counts, Found, Place, Stats
+from ipyllama.prefix.seen import Seen
 from ipyllama.prefix.sizes import parse_bytes, parse_seconds
 from ipyllama.prefix.writer import Writer
 
-Place = Literal["RAM", "disk"]
 BYTES_LIMIT: Final = "10G"
 RAM_LIMIT: Final = 1 << 30
+CHILDREN: Final = 64
+"""Blocks after the same block that are looked at for the one most like a prompt: the latest."""
 NOTICED: Final = 0.02
 """Seconds. A block that takes this much longer to restore than to compute is not kept."""
-
-
-@dataclass(frozen=True, slots=True)
-class Binding:
-    """A model in use, as far as its states depend on it."""
-
-    fingerprint: bytes
-    """of everything that changes a state: weights, KV types, attention, adapters, upstream's format"""
-    cut: Cut
-    origin: Origin
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A block that is at hand."""
-
-    link: Link
-    place: Place
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """What a prompt would find: how many of its tokens are at hand, where, and what the rest is predicted to cost."""
-
-    n_tokens: int
-    n_found: int
-    places: dict[Place, int]
-    restore_seconds: float
-    compute_seconds: float
-
-    def __str__(self) -> str:
-        found = ", ".join(f"{n:,} in {place}" for place, n in self.places.items())
-        return (
-            f"{self.n_found:,} of {self.n_tokens:,} tokens are at hand{f' ({found})' if found else ''}: restoring them "
-            f"takes about {self.restore_seconds:.2f} s, computing the rest {self.compute_seconds:.2f} s"
-        )
-
-
-@dataclass(slots=True)
-class Counts:
-    """What happened since the memory was made."""
-
-    hits: int = 0
-    """blocks restored"""
-    saved: int = 0
-    """blocks handed to the writer"""
-    seconds: float = 0.0
-    """of computing that restoring has spared"""
-    damaged: list[str] = field(default_factory=list)
-    """what was quarantined, and why"""
-
-
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """`nbytes` and `blocks` on disk, in RAM, and what was spared."""
-
-    location: Path | None
-    disk_bytes: int
-    disk_blocks: int
-    bytes_limit: int
-    ram_bytes: int
-    ram_blocks: int
-    ram_limit: int
-    counts: Counts
-    problem: str
-    """why nothing is saved, empty where all is well"""
 
 
 class PrefixMemory:
@@ -120,8 +57,12 @@ class PrefixMemory:
         self.rates, self.ram, self.counts = Rates(), RamTier(parse_bytes(ram_limit)), Counts()
         self.store = LocalStore(self.location) if self.location is not None else None
         self._writer = Writer(self.store, parse_bytes(bytes_limit), self._warn) if self.store else None
+        self.seen = Seen()
+        self.bindings: dict[bytes, Binding] = {}
+        self.paused = False
         self._lock = threading.Lock()
         self._binding: Binding | None = None
+        self._outdated: set[bytes] = set()  # keys of blocks that another build or number of threads made
 
     # -- a model's view -----------------------------------------------------------------------------------
 
@@ -129,6 +70,8 @@ class PrefixMemory:
         """The same store, asked about one model; RAM is the model's own."""
         bound = copy.copy(self)
         bound._binding, bound.rates, bound.counts = binding, Rates(), Counts()
+        bound._outdated = set()
+        self.bindings[binding.root] = binding
         bound.ram = RamTier(self.ram.bytes_limit if ram_limit is None else parse_bytes(ram_limit))
         return bound
 
@@ -139,14 +82,27 @@ class PrefixMemory:
             raise BadOption("this memory belongs to no model: ask the memory of a loaded one, llm.memory")
         return self._binding
 
-    def links(self, ledger: Ledger) -> list[Link]:
-        """The blocks that a ledger is made of."""
-        return list(chain(root_key(self.binding.fingerprint), ledger, self.binding.cut))
+    def links(self, ledger: Ledger, exact: int | None = None) -> list[Link]:
+        """The blocks that a ledger is made of; after the position `exact` they are token-level ones."""
+        return list(chain(self.binding.root, ledger, self.binding.cut, exact))
+
+    def child(self, parent: bytes, at: int, tokens: tuple[int, ...], n_ctx: int) -> Found | None:
+        """Of the blocks after the block `parent`, which ends at `at`, the one that has most leading tokens in common
+        with `tokens[at:]`; `take` may be 0. None where there is none that ends within `n_ctx`. Reads headers."""
+        if self.paused:
+            return None
+        wanted, best = tokens[at:], None
+        for link, place in self._children(parent):
+            if link.start == at and link.end <= n_ctx:
+                n = common_prefix(link.tokens, wanted)
+                if best is None or n > best.n_tokens:
+                    best = Found(link, place, None if n == len(link.tokens) else n)
+        return best
 
     def find(self, links: Iterable[Link]) -> list[Found]:
         """Those of consecutive blocks that are at hand, up to the first that is not. Reads no block."""
         found: list[Found] = []
-        for link in links:
+        for link in links if not self.paused else ():
             place = self._place(link)
             if place is None:
                 break
@@ -172,18 +128,19 @@ class PrefixMemory:
 
     def wants(self, link: Link) -> bool:
         """True if a block is worth copying out: it would be kept, and it is not at hand yet."""
+        if self.paused:
+            return False
         kept = self.ram.bytes_limit > 0 or (self._writer is not None and not self._writer.failed)
         lost = self.restore_seconds([Found(link, "disk")]) - self.rates.prefill.seconds(len(link.tokens))
-        return kept and lost < NOTICED and self._place(link) is None
+        return kept and lost < NOTICED and (link.key in self._outdated or self._place(link) is None)
 
     def load(self, found: Found, out: NDArray[np.uint8] | None = None) -> Block | None:
         """A block that `find` saw. None, and it is quarantined if it is damaged, where it cannot be used after all."""
-        link = found.link
-        block = self.ram.get(link.key) or self._read(link, out)
-        if block is None or block.origin != self.binding.origin:
+        block = self.ram.get(found.link.key) or self._read(found.link, out)
+        if block is None or block.link != found.link:  # a hash alone is never believed
             return None
-        if (block.link.tokens, block.link.ends) != (link.tokens, link.ends):  # a hash alone is never believed
-            return None
+        if block.origin != self.binding.origin:
+            self._outdated.add(found.link.key)
         return block
 
     def restored(self, found: Sequence[Found], blocks: Sequence[Block], seconds: float) -> None:
@@ -196,8 +153,12 @@ class PrefixMemory:
             self._rate(found[0].place).learn(sum(block.nbytes for block in blocks), seconds)
 
     def save(self, block: Block) -> None:
-        """Keep a block in RAM, and on disk soon."""
+        """Keep a block in RAM, and on disk soon, in place of one that another build or number of threads made."""
         self.ram.put(block)
+        if block.link.key in self._outdated:
+            self._outdated.discard(block.link.key)
+            if self.store is not None:
+                self.store.remove(block.link.parent, block.link.key)
         self.rates.bytes_per_token = block.nbytes / len(block.link.tokens)
         if self._writer is not None:
             self._writer.put(block)
@@ -265,6 +226,18 @@ class PrefixMemory:
         if link.key in self.ram:
             return "RAM"
         return "disk" if self.store is not None and self.store.has(link.parent, link.key) else None
+
+    def _children(self, parent: bytes) -> Iterator[tuple[Link, Place]]:
+        for link in self.ram.children(parent):
+            yield link, "RAM"
+        if self.store is None:
+            return
+        entries = sorted(self.store.children(parent), key=lambda entry: -entry.used)
+        for entry in entries[:CHILDREN]:
+            with contextlib.suppress(BadState, OSError):  # damaged, or gone in the meantime
+                link = self.store.header(entry).link
+                if link.parent == parent:
+                    yield link, "disk"
 
     def _rate(self, place: Place) -> Rate:
         return self.rates.ram if place == "RAM" else self.rates.disk
