@@ -69,6 +69,10 @@ class TemplateError(LlamaError):
     """The model has no chat template, or its template refused the messages."""
 
 
+class UnknownTurn(LlamaError):
+    """No turn of the conversation, or more than one, answers to the name."""
+
+
 class BadOption(LlamaError):
     """An option is unknown, or its value is out of range."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
 
@@ -14,6 +14,13 @@ class Segment:
 
     tokens: tuple[int, ...]
     sampled: bool
+    together: bool = False
+    """sampled in one step with other answers: that state is not kept, so going on from it reads it like a prompt"""
+
+    @property
+    def stepwise(self) -> bool:
+        """Whether each of its tokens is evaluated in a step of its own."""
+        return self.sampled and not self.together
 
 
 @dataclass(frozen=True)
@@ -44,15 +51,15 @@ class Ledger:
         new = tuple(tokens)
         return Ledger((*self.segments, Segment(new, sampled=False))) if new else self
 
-    def append_sampled(self, tokens: Iterable[int]) -> Ledger:
-        """This ledger and then sampled tokens; itself where `tokens` is empty."""
+    def append_sampled(self, tokens: Iterable[int], *, together: bool = False) -> Ledger:
+        """This ledger and then sampled tokens; itself where `tokens` is empty. `together` as in `Segment`."""
         new = tuple(tokens)
         if not new:
             return self
-        if self.segments and self.segments[-1].sampled:
+        if self.segments and self.segments[-1].stepwise and not together:
             *before, last = self.segments
             return Ledger((*before, Segment(last.tokens + new, sampled=True)))
-        return Ledger((*self.segments, Segment(new, sampled=True)))
+        return Ledger((*self.segments, Segment(new, sampled=True, together=together)))
 
     def common_prefix(self, other: Ledger) -> int:
         """How many leading token ids are the same in both, whatever their origin."""
@@ -64,7 +71,7 @@ class Ledger:
         for segment in self.segments:
             if left <= 0:
                 break
-            segments.append(segment if len(segment.tokens) <= left else Segment(segment.tokens[:left], segment.sampled))
+            segments.append(segment if len(segment.tokens) <= left else replace(segment, tokens=segment.tokens[:left]))
             left -= len(segment.tokens)
         return Ledger(tuple(segments))
 

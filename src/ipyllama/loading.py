@@ -26,6 +26,7 @@ _WHOLE_NUMBERS: Final = {
     "n_ctx": (1, 1 << 24),
     "n_threads": (1, 512),
     "n_gpu_layers": (-1, 1 << 16),
+    "n_parallel": (1, 64),
     "ram_limit": (0, 1 << 50),
 }
 
@@ -50,6 +51,8 @@ class LoadOptions:
     """default: llama.cpp decides"""
     use_mmap: bool = True
     """map the weights from the file, so that they are shared and load fast"""
+    n_parallel: int = 8
+    """most answers that are written at once (`LLM.samples`, `LLM.map`); recurrent models hold a state for each"""
     ram_limit: int = RAM_LIMIT
     """bytes of KV that may wait in RAM; 0 keeps only the active branch"""
 
@@ -92,7 +95,7 @@ def choose(found: LocalModel, options: LoadOptions) -> LoadOptions:
     if n_ctx is None:
         n_ctx = default_n_ctx(header, kv_type=options.kv_type)
         n_ctx = n_ctx if header.causal else min(n_ctx, ENCODER_N_CTX)
-    fit = fits(header, n_ctx, kv_type=options.kv_type)
+    fit = fits(header, n_ctx, kv_type=options.kv_type, n_sequences=options.n_parallel + 1)
     if not fit:
         raise NotEnoughMemory(f"{found.name} does not fit: {fit}. Choose a smaller model or n_ctx.")
     return replace(options, n_ctx=n_ctx, n_threads=options.n_threads or physical_cores())
@@ -103,6 +106,7 @@ def context_options(options: LoadOptions) -> _core.ContextOptions:
     native = _core.ContextOptions()
     native.n_ctx = options.n_ctx or 0
     native.n_batch = PIECE
+    native.n_seq_max = options.n_parallel + 1  # one is the active sequence
     native.n_threads = options.n_threads or 1
     native.type_k = native.type_v = options.kv_type
     native.flash_attention = -1 if options.flash_attention is None else int(options.flash_attention)

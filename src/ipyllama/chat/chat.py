@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from html import escape
 from textwrap import shorten
@@ -11,10 +11,10 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ipyllama.chat.ledger import Loss, PromptPlan, Vocabulary, next_prompt
-from ipyllama.chat.messages import Messages, conversation
+from ipyllama.chat.messages import Messages, conversation, read_messages
 from ipyllama.chat.template import ChatTemplate
 from ipyllama.chat.tree import Tree
-from ipyllama.chat.turn import Turn
+from ipyllama.chat.turn import Place, Turn, check_name
 from ipyllama.errors import BadOption, TemplateError
 from ipyllama.ledger import Ledger
 from ipyllama.options import GenerateOptions
@@ -46,7 +46,8 @@ class Speaker(Protocol):
 
 
 class Chat:
-    """A conversation. Each answer is a `Turn`; the next one continues from the head, the turn that ran last.
+    """A conversation: a tree of turns. Each answer is a `Turn`; the next one continues from the head, the turn that
+    ran last.
 
     `system` is the system prompt of its beginning; None leaves it to the model's template. `template` are switches
     of the template, such as `enable_thinking=False`.
@@ -57,20 +58,29 @@ class Chat:
         self._system, self._switches = system, template
         self._tree = Tree()
 
-    def ask(
-        self,
-        text: str,
-        *,
-        cell: str | None = None,
-        after: Turn | EllipsisType | None = ...,
-        system: str | None = None,
-        **options: Any,
-    ) -> Turn:
+    @classmethod
+    def from_messages(cls, llm: Speaker, messages: Messages, name: str = "default", **template: Any) -> Chat:
+        """A conversation that has been going on already: OpenAI-style dicts, a system message first if there is one,
+        then users and assistants in turn. Nothing is computed before the next question.
+
+        Raises `BadOption` for messages in another order, and for a last one of the user's, which is to be asked.
+        """
+        system, exchanges = read_messages(messages)
+        chat, parent = cls(llm, system, name, **template), None
+        for message, reply in exchanges:
+            plan = next_prompt(llm.vocab, chat._render, parent, message, system)
+            given = Reply(text=reply, model=llm.name)
+            place = Place(message=message, parent=parent, system=system, prompt=plan.text, chat=chat)
+            parent = Turn.of(given, place, plan.ledger)
+            chat._tree.add(parent)
+        return chat
+
+    def ask(self, text: str, **options: Any) -> Turn:
         """The answer to `text`. Arguments as in `start`.
 
         Ctrl-C raises `Interrupted`; its `reply` is the turn with what was generated, and the chat goes on from it.
         """
-        turn = self.start(text, cell=cell, after=after, system=system, **options).result()
+        turn = self.start(text, **options).result()
         assert isinstance(turn, Turn)
         return turn
 
@@ -79,7 +89,8 @@ class Chat:
         text: str,
         *,
         cell: str | None = None,
-        after: Turn | EllipsisType | None = ...,
+        name: str | None = None,
+        after: Turn | str | EllipsisType | None = ...,
         system: str | None = None,
         notes: tuple[str, ...] = (),
         **options: Any,
@@ -88,34 +99,68 @@ class Chat:
 
         `cell`: id of the notebook cell that owns the turn. A cell that owns one already answers again from the same
         point: after the newest answer of the cell before it; its earlier turn is replaced.
-        `after`: the turn to continue from instead; None is the beginning of the conversation.
+        `name` is what to call the turn; without a cell it replaces the turn that had the name.
+        `after`: the turn to continue from instead, or its name; None is the beginning of the conversation.
         `system`: another system prompt from here on. The model then reads the whole conversation under it, from the
         beginning; what was said stays. None keeps the one in force.
         `notes` go into the reply. `options`: those of `GenerateOptions`, which has their meaning and defaults.
 
-        Raises `TemplateError` if the model has no chat template or it refuses the messages, and `BadOption`. A job
-        that fails, or that is interrupted before its first token, leaves the conversation as it was.
+        Raises `TemplateError` if the model has no chat template or it refuses the messages, `UnknownTurn`, and
+        `BadOption`. A job that fails, or is interrupted before its first token, leaves the conversation as it was.
         """
         if not isinstance(text, str):
             raise BadOption(f"a message must be a text: got {type(text).__name__}")
         chosen = GenerateOptions().replace_from(options)
-        parent = self._tree.parent_for(cell, after)
+        owned = self._tree.owned_by(cell, name)
+        parent = self._tree.parent_for(owned, self[after] if isinstance(after, str) else after)
         if system is None:
             system = parent.system if parent else self._system
         plan = next_prompt(self.llm.vocab, self._render, parent, text, system)
-        turn = partial(Turn.of, message=text, parent=parent, system=system, cell=cell, prompt=plan.text)
-        wrap = partial(_record, self._tree, turn, plan.loss)
+        place = Place(
+            message=text,
+            parent=parent,
+            system=system,
+            cell=cell,
+            prompt=plan.text,
+            name=name,
+            options=chosen,
+            chat=self,
+        )
+        wrap = partial(_record, self._tree, owned, place, plan.loss)
         return self.llm.generate(plan.ledger, chosen, (*notes, *_notes(plan)), wrap)
+
+    def again(self, turn: Turn | str, **options: Any) -> Turn:
+        """Answer a turn's message again from the same point, as another branch; `options` are those that change."""
+        turn = self[turn] if isinstance(turn, str) else turn
+        chosen = {field.name: getattr(turn.options, field.name) for field in fields(turn.options)} | options
+        return self.ask(turn.message, after=turn.parent, system=turn.system, **chosen)
+
+    def fork(self, turn: Turn | str | None = None, name: str | None = None) -> Chat:
+        """A conversation of its own that continues from a turn, or from the head. What both have in common is
+        computed once."""
+        turn = self[turn] if isinstance(turn, str) else turn or self.head
+        chat = Chat(self.llm, self._system, name or f"{self.name}-fork", **self._switches)
+        parent = None
+        for each in turn.path if turn else ():
+            parent = replace(each, parent=parent, chat=chat)
+            chat._tree.add(parent)
+        return chat
+
+    # -- the tree -----------------------------------------------------------------------------------------
 
     @property
     def head(self) -> Turn | None:
-        """The turn that ran last, None at the beginning."""
+        """The turn that the next one continues from, None at the beginning."""
         return self._tree.head
+
+    def path(self) -> tuple[Turn, ...]:
+        """The turns from the beginning of the conversation to the head."""
+        return self.head.path if self.head else ()
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """From the beginning of the conversation to the head."""
-        return self.head.path if self.head else ()
+        """The turns from the beginning of the conversation to the head."""
+        return self.path()
 
     @property
     def all_turns(self) -> tuple[Turn, ...]:
@@ -125,7 +170,29 @@ class Chat:
     @property
     def stale(self) -> tuple[Turn, ...]:
         """Turns that answered after one which has since been answered differently."""
-        return tuple(turn for turn in self._tree.turns if self._tree.is_stale(turn))
+        return self._tree.stale()
+
+    def __getitem__(self, name: str) -> Turn:
+        """A turn by its name, its number, or the beginning of its id or its cell's. Raises `UnknownTurn`."""
+        return self._tree.named(name)
+
+    def goto(self, turn: Turn | str | None) -> None:
+        """Let the next turn continue from this one; None is the beginning."""
+        self._tree.go_to(self[turn] if isinstance(turn, str) else turn)
+
+    def remove(self, turn: Turn | str) -> tuple[Turn, ...]:
+        """Forget a turn and all that continue it; returns them. `undo` brings them back."""
+        return self._tree.remove(self[turn] if isinstance(turn, str) else turn)
+
+    def rename(self, turn: Turn | str, name: str | None) -> Turn:
+        """Give a turn another name, or none. A name belongs to one turn: another that had it loses it."""
+        if name is not None:
+            check_name(name)
+        return self._tree.rename(self[turn] if isinstance(turn, str) else turn, name)
+
+    def undo(self) -> bool:
+        """Take back the last change of the tree: an answer, `goto`, `remove` or `rename`. False if there is none."""
+        return self._tree.undo()
 
     @property
     def system(self) -> str | None:
@@ -175,17 +242,17 @@ def _notes(plan: PromptPlan) -> tuple[str, ...]:
     return (plan.loss.note,) if plan.loss else ()
 
 
-def _record(tree: Tree, make: Callable[..., Turn], loss: Loss | None, reply: Reply, ledger: Ledger) -> Turn:
+def _record(tree: Tree, owned: Turn | None, place: Place, loss: Loss | None, reply: Reply, ledger: Ledger) -> Turn:
     """The turn of a finished reply, put into the tree unless nothing was said. Runs on the model's worker thread."""
     if loss is not None and reply.why is not None:
         reply = replace(reply, why=replace(reply.why, cause=loss.cause, detail=loss.note))
-    turn = make(reply, ledger=ledger)
+    turn = Turn.of(reply, place, ledger)
     if not reply.tokens or reply.finish_reason == "error":
         return turn
-    stale = tree.add(turn)
+    stale = tree.add(turn, owned)
     if stale:
         names = ", ".join(f'"{shorten(other.message, 40, placeholder="…")}"' for other in stale)
         note = f"these built on the earlier answer, run them again to bring them up to date: {names}"
         turn = replace(turn, notes=(*turn.notes, note))
-        tree.add(turn)
+        tree.amend(turn)
     return turn

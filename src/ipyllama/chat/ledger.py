@@ -112,13 +112,13 @@ def _append(vocab: Vocabulary, ledger: Ledger, turn: Turn, rendered: str, after:
     """`ledger`, then the reply of `turn` as the template rendered it, then the template's text `after` it."""
     if rendered.strip() != turn.text.strip():
         return ledger.append_prompt(_continue(vocab, rendered + after))
-    sampled = _parts(turn.ledger)[1]
+    sampled, together = _parts(turn.ledger)[1], turn.ledger.segments[-1].together
     count, rest = _spoken(vocab, sampled, turn.text)
-    ledger = ledger.append_sampled(sampled[:count])
     if not rest and len(sampled) == count + 1 and vocab.is_eog(sampled[count]):
         tokens = vocab.tokenize(after.lstrip(), False, True)
         if tokens[:1] == [sampled[count]]:  # the model ended its turn as the template would have
-            return ledger.append_sampled(tokens[:1]).append_prompt(tokens[1:])
+            return ledger.append_sampled(sampled, together=together).append_prompt(tokens[1:])
+    ledger = ledger.append_sampled(sampled[:count], together=together)
     return ledger.append_prompt(_continue(vocab, rest + after))
 
 

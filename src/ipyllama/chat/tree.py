@@ -1,20 +1,34 @@
-"""The conversation tree: which turns there are, which cell owns which, and where the next one goes."""
+"""The conversation tree: which turns there are, which cell owns which, and where the next one goes.
+
+A turn that is answered again is replaced: it no longer counts, though turns that continue it still know it as their
+parent. Those are stale until they are answered again.
+"""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import EllipsisType
+from typing import Final
 
 from ipyllama.chat.turn import Turn
+from ipyllama.errors import UnknownTurn
+from ipyllama.options import did_you_mean
+
+_State = tuple[tuple[Turn, ...], Turn | None, dict[str, str]]
+UNDO_STEPS: Final = 50
 
 
 class Tree:
     """The current turns of one conversation. Turns are immutable; the tree only says which of them count."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # turns are added on the model's worker thread
+        self._lock = threading.RLock()  # turns are added on the model's worker thread
         self._turns: tuple[Turn, ...] = ()
         self._head: Turn | None = None
+        self._newest: dict[str, str] = {}  # of a replaced turn, what came in its place
+        self._earlier: list[_State] = []
 
     @property
     def turns(self) -> tuple[Turn, ...]:
@@ -23,33 +37,124 @@ class Tree:
 
     @property
     def head(self) -> Turn | None:
-        """The turn that ran last."""
+        """The turn that the next one continues from: the one that ran last, unless `go_to` chose another."""
         return self._head
 
-    def owned_by(self, cell: str | None) -> Turn | None:
-        """The turn of a cell."""
-        return next((turn for turn in self._turns if cell is not None and turn.cell == cell), None)
+    # -- finding ------------------------------------------------------------------------------------------
+
+    def owned_by(self, cell: str | None, name: str | None = None) -> Turn | None:
+        """The turn of a cell; without one, the turn of that name which no cell owns."""
+        if cell is not None:
+            return next((turn for turn in self._turns if turn.cell == cell), None)
+        return next((turn for turn in self._turns if name is not None and turn.name == name and not turn.cell), None)
+
+    def named(self, name: str) -> Turn:
+        """A turn by its name, its number (from 1, in the order of running), or the beginning of its id or its cell's.
+
+        Raises `UnknownTurn`, with what was probably meant.
+        """
+        turns = self._turns
+        for found in (
+            [turn for turn in turns if turn.name == name],
+            [turn for number, turn in enumerate(turns, start=1) if name.lstrip("#") == str(number)],
+            [turn for turn in turns if name and (turn.id.startswith(name) or (turn.cell or "").startswith(name))],
+        ):
+            if len(found) > 1:
+                raise UnknownTurn(f"'{name}' may be {', '.join(turn.id for turn in found)}: write more of it")
+            if found:
+                return found[0]
+        names = [turn.name for turn in turns if turn.name]
+        known = f"there are {', '.join(names) or 'no names'}, and the numbers 1 to {len(turns)}"
+        hint = did_you_mean(name, names) or (known if turns else "nothing was said yet")
+        raise UnknownTurn(f"no turn is called '{name}': {hint}")
 
     def newest(self, turn: Turn) -> Turn:
-        """What the cell of `turn` answered last; the turn itself where no cell owns it."""
-        return self.owned_by(turn.cell) or turn
+        """What has come in place of a turn; the turn itself where nothing has."""
+        at = turn.id
+        while at in self._newest:
+            at = self._newest[at]
+        return next((other for other in self._turns if other.id == at), turn)
 
-    def parent_for(self, cell: str | None, after: Turn | EllipsisType | None = ...) -> Turn | None:
-        """What a turn of `cell` continues: `after` if given, else the same point as before, else the head."""
+    def parent_for(self, owned: Turn | None, after: Turn | EllipsisType | None = ...) -> Turn | None:
+        """What a turn continues: `after` if given, else what `owned`, the one that it replaces, did, else the head."""
         if after is ...:
-            owned = self.owned_by(cell)
             after = owned.parent if owned else self._head
         return self.newest(after) if after else None
 
-    def is_stale(self, turn: Turn) -> bool:
-        """True if a turn before it was answered again, differently."""
-        return any(self.newest(earlier).ledger != earlier.ledger for earlier in turn.path[:-1])
+    def stale(self) -> tuple[Turn, ...]:
+        """Turns that continue one which was answered again since, or was removed."""
+        current, known = {turn.id for turn in self._turns}, dict[str, bool]()
+        return tuple(turn for turn in self._turns if _is_stale(turn, current, known))
 
-    def add(self, turn: Turn) -> tuple[Turn, ...]:
-        """Make `turn` the head, in place of what its cell owned. Returns the turns that became stale by it."""
-        with self._lock:
-            fresh = [other for other in self._turns if not self.is_stale(other)]
-            replaced = self.owned_by(turn.cell)
-            self._turns = (*(other for other in self._turns if other is not replaced), turn)
+    # -- changing -----------------------------------------------------------------------------------------
+
+    def add(self, turn: Turn, replaced: Turn | None = None) -> tuple[Turn, ...]:
+        """Make `turn` the head, in place of `replaced`. Returns the turns that became stale by it."""
+        with self._changing():
+            before = {other.id for other in self.stale()}
+            gone = [other.id for other in self._turns if replaced is not None and other.id == self.newest(replaced).id]
+            kept = [other for other in self._turns if other.id not in (*gone, turn.id)]
+            self._turns = (*(_without_name(other, turn.name) for other in kept), turn)
+            self._newest.pop(turn.id, None)
+            self._newest |= {old: turn.id for old in gone if old != turn.id}
             self._head = turn
-            return tuple(other for other in fresh if other is not replaced and self.is_stale(other))
+            return tuple(other for other in self.stale() if other.id not in before)
+
+    def amend(self, turn: Turn) -> None:
+        """Put a turn in the place of the one with the same id."""
+        with self._lock:
+            self._turns = tuple(turn if other.id == turn.id else other for other in self._turns)
+            if self._head is not None and self._head.id == turn.id:
+                self._head = turn
+
+    def go_to(self, turn: Turn | None) -> None:
+        """The next turn continues from this one; None is the beginning."""
+        with self._changing():
+            self._head = turn
+
+    def remove(self, turn: Turn) -> tuple[Turn, ...]:
+        """Forget a turn and all that continue it; returns them. The head, if it was among them, becomes its parent."""
+        with self._changing():
+            gone = tuple(other for other in self._turns if any(each.id == turn.id for each in other.path))
+            self._turns = tuple(other for other in self._turns if other not in gone)
+            if self._head is not None and any(self._head.id == other.id for other in gone):
+                self._head = self.newest(turn.parent) if turn.parent else None
+            return gone
+
+    def rename(self, turn: Turn, name: str | None) -> Turn:
+        """The same turn under another name, which no other turn has then."""
+        with self._changing():
+            self._turns = tuple(_without_name(other, name) for other in self._turns)
+            renamed = turn.with_name(name)
+            self.amend(renamed)
+            return renamed
+
+    def undo(self) -> bool:
+        """Take the last change back, up to 50 of them; False if there is none."""
+        with self._lock:
+            if not self._earlier:
+                return False
+            self._turns, self._head, self._newest = self._earlier.pop()
+            return True
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        with self._lock:
+            self._earlier = [*self._earlier[-UNDO_STEPS + 1 :], (self._turns, self._head, dict(self._newest))]
+            yield
+
+
+def _is_stale(turn: Turn, current: set[str], known: dict[str, bool]) -> bool:
+    """`known` are the answers so far, by id: every turn is looked at once, however long the conversation is."""
+    way, at = [turn], turn
+    while at.parent is not None and at.id not in known:
+        way.append(at := at.parent)
+    known.setdefault(at.id, False)  # the beginning depends on nothing
+    for each in reversed(way):
+        if each.id not in known and each.parent is not None:
+            known[each.id] = known[each.parent.id] or each.parent.id not in current
+    return known[turn.id]
+
+
+def _without_name(turn: Turn, name: str | None) -> Turn:
+    return turn.with_name(None) if name is not None and turn.name == name else turn

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import Any
+import hashlib
+import json
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
 
 from ipyllama.chat.messages import Messages, conversation
+from ipyllama.errors import BadOption
 from ipyllama.ledger import Ledger
+from ipyllama.options import GenerateOptions
 from ipyllama.reply import Reply
 
+if TYPE_CHECKING:
+    from ipyllama.chat.chat import Chat
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn(Reply):
-    """A reply that knows what it answers. Immutable: answering again makes another turn."""
+
+@dataclass(frozen=True, kw_only=True)  # without slots: of the two bases of a turn only one may have them
+class Place:
+    """Where a turn stands, and what was asked there."""
 
     message: str
     """what the user said"""
-    ledger: Ledger = field(repr=False)
-    """the whole conversation up to here in token ids: prompts and what was sampled"""
     parent: Turn | None = field(default=None, repr=False, compare=False)
     """the turn before it, None at the beginning"""
     system: str | None = None
@@ -26,11 +31,52 @@ class Turn(Reply):
     """id of the notebook cell that owns it"""
     prompt: str = field(default="", repr=False, compare=False)
     """the text that the ledger's prompt stood for, up to where this reply begins"""
+    name: str | None = None
+    """what people call it, None if nothing"""
+    options: GenerateOptions = field(default_factory=GenerateOptions, repr=False, compare=False)
+    """how it was answered"""
+    chat: Chat | None = field(default=None, repr=False, compare=False)
+    """the conversation that it is part of"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn(Reply, Place):
+    """A reply that knows what it answers. Immutable: answering again makes another turn."""
+
+    ledger: Ledger = field(repr=False)
+    """the whole conversation up to here in token ids: prompts and what was sampled"""
+    id: str = field(default="", compare=False)
+    """16 hex digits that tell it from all others; the same turn answered again has the same"""
 
     @classmethod
-    def of(cls, reply: Reply, **values: Any) -> Turn:
-        """`reply` as a turn; `values` are the fields that a reply has not."""
-        return cls(**{item.name: getattr(reply, item.name) for item in fields(Reply)}, **values)
+    def of(cls, reply: Reply, place: Place, ledger: Ledger) -> Turn:
+        """`reply` as a turn."""
+        values = {item.name: getattr(source, item.name) for source in (reply, place) for item in fields(source)}
+        turn = cls(ledger=ledger, **values)
+        return replace(turn, id=_identify(turn))
+
+    def ask(self, text: str, **options: Any) -> Turn:
+        """Continue the conversation from here. Arguments and errors as in `Chat.ask`."""
+        return self._chat.ask(text, after=self, **options)
+
+    def again(self, **options: Any) -> Turn:
+        """Answer the same message from the same point, as another branch; `options` are those that change, as
+        `seed=7`."""
+        return self._chat.again(self, **options)
+
+    def fork(self, name: str | None = None) -> Chat:
+        """A conversation of its own that continues from here. What both have in common is computed once."""
+        return self._chat.fork(self, name)
+
+    def with_name(self, name: str | None) -> Turn:
+        """The same turn under another name."""
+        return replace(self, name=name)
+
+    @property
+    def _chat(self) -> Chat:
+        if self.chat is None:
+            raise BadOption("this turn belongs to no conversation: Chat.from_messages(llm, turn.messages) begins one")
+        return self.chat
 
     @property
     def path(self) -> tuple[Turn, ...]:
@@ -49,3 +95,16 @@ class Turn(Reply):
     def exchanges(self) -> list[tuple[str, str]]:
         """What the user said and what was answered, from the beginning."""
         return [(turn.message, turn.text) for turn in self.path]
+
+
+def _identify(turn: Turn) -> str:
+    """A turn's id follows from what it is: who answered what, after which turn, for which cell, in which tokens."""
+    content: list[object] = [turn.parent.id if turn.parent else None, turn.cell, turn.system, turn.message, turn.text]
+    content.append([[segment.sampled, segment.tokens] for segment in turn.ledger.segments])
+    return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()[:16]
+
+
+def check_name(name: str) -> None:
+    """Raise `BadOption` for what cannot be the name of a turn."""
+    if not name.strip() or name.lstrip("#").isdecimal() or name == "none" or not name.isprintable():
+        raise BadOption(f"'{name}' cannot be the name of a turn: it needs a letter, and 'none' is the beginning")

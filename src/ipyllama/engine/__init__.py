@@ -1,7 +1,7 @@
 """The engine: who evaluates what, when, and how it stops."""
 
+from ipyllama.engine.answer import Request
 from ipyllama.engine.engine import Engine
-from ipyllama.engine.generate import Request
 from ipyllama.engine.job import Job
 from ipyllama.engine.schedule import PIECE, piece_ends, shared_end
 from ipyllama.engine.states import Start, States

@@ -11,17 +11,19 @@ import os
 import queue
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 from ipyllama import _core, crash
 from ipyllama.engine import native_log
-from ipyllama.engine.generate import Generation, Request, unbegun_reply
+from ipyllama.engine.answer import Answer, Request, unbegun_reply
+from ipyllama.engine.generate import Generation
 from ipyllama.engine.job import Job
 from ipyllama.engine.states import States
 from ipyllama.engine.task import Task
+from ipyllama.engine.together import Together
 from ipyllama.errors import Aborted, ClosedError, LlamaError, WrongModel
 from ipyllama.ledger import Ledger
 from ipyllama.reply import Queued, Reply
@@ -34,7 +36,7 @@ where a job is cancelled while it waits, on the thread that cancels."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Work:
-    job: Job | Task[Any]
+    jobs: tuple[Job | Task[Any], ...]
     run: Callable[[], None]
     drop: Callable[[], None]
     """what becomes of it when it is cancelled while it waits"""
@@ -68,15 +70,25 @@ class Engine:
         begin = partial(Generation, job, self._model, self._live, self._context.n_ctx, request)
         drop = partial(_drop_job, job, request, wrap)
         what = f"answering with {request.model_name}"
-        self._put(_Work(job, partial(self._generate, job, what, begin, wrap), drop, self._context.abort))
+        self._put(_Work((job,), partial(self._generate, job, what, begin, wrap), drop, self._context.abort))
         return job
+
+    def submit_together(self, requests: Sequence[Request], wraps: Sequence[Wrap]) -> list[Job]:
+        """Queue several generations that are to run at once, as `Together` does; a job for each. The model takes as
+        many at a time as there is room for. Raises like `submit`."""
+        if self._context is None or self._live is None:
+            raise WrongModel(f"{requests[0].model_name} encodes text and cannot generate: load a chat model")
+        jobs = [Job(self._cancel) for _ in requests]
+        run = partial(self._generate_together, jobs, requests, wraps)
+        self._put(_Work(tuple(jobs), run, partial(_drop_jobs, jobs, requests, wraps), self._context.abort))
+        return jobs
 
     def call(self, function: Callable[[Task[T]], T], abort: Callable[[], None] = lambda: None) -> Task[T]:
         """Queue `function(task)`, to run on the worker thread; `abort` ends a native step that it may be in. Raises
         `ClosedError` after `close()`."""
         task: Task[T] = Task(self._cancel)
         drop = partial(task.fail, Aborted("stopped before it began"))
-        self._put(_Work(task, partial(self._call, task, function), drop, abort))
+        self._put(_Work((task,), partial(self._call, task, function), drop, abort))
         return task
 
     def at_end(self, function: Callable[[], None]) -> None:
@@ -111,7 +123,8 @@ class Engine:
         if not already:
             self._work.put(None)
         for each in work:
-            each.job.cancel()
+            for job in each.jobs:
+                job.cancel()
         if threading.current_thread() is not self._thread:
             # A join that Ctrl-C ends takes the thread for dead (CPython 3.11): the next one would not wait.
             self._ended.wait()
@@ -136,12 +149,15 @@ class Engine:
 
     def _cancel(self, job: Job | Task[Any]) -> None:
         with self._lock:
-            if self._running is not None and job is self._running.job:
-                self._running.abort()
-            waiting = next((work for work in self._waiting if work.job is job), None)
-            if waiting is not None:
+            running = self._running
+            if running is not None and job in running.jobs and all(each.cancelled for each in running.jobs):
+                running.abort()
+            waiting = next((work for work in self._waiting if job in work.jobs), None)
+            if waiting is not None and all(each.cancelled for each in waiting.jobs):
                 self._waiting.remove(waiting)
                 self._announce()
+            else:
+                waiting = None
         if waiting is not None:  # nobody has to wait for the jobs ahead of it
             waiting.drop()
 
@@ -195,6 +211,27 @@ class Engine:
                 self._live.clear()  # of unknown cause: do not build on what is in the context
             job.fail(error)
 
+    def _generate_together(self, jobs: Sequence[Job], requests: Sequence[Request], wraps: Sequence[Wrap]) -> None:
+        assert self._context is not None
+        assert self._live is not None
+        n_ctx, ended = self._context.n_ctx, set[int]()
+
+        def conclude(number: int, reply: Reply, ledger: Ledger) -> None:
+            ended.add(number)
+            jobs[number].finish(wraps[number](reply, ledger))
+
+        try:
+            with crash.running(f"answering with {requests[0].model_name}"):
+                pairs = zip(jobs, requests, strict=True)
+                answers = [Answer(job, self._model, request, n_ctx) for job, request in pairs]
+                Together(answers, self._context, self._live, conclude).run()
+        except BaseException as error:  # noqa: BLE001 - see above
+            if not isinstance(error, LlamaError):
+                self._live.clear()
+            for number, job in enumerate(jobs):
+                if number not in ended:
+                    job.fail(error)
+
     def _call(self, task: Task[T], function: Callable[[Task[T]], T]) -> None:
         try:
             task.finish(function(task))
@@ -207,8 +244,14 @@ def _unloaded() -> ClosedError:
 
 
 def _tell_place(work: _Work, place: int) -> None:
-    if isinstance(work.job, Job):
-        work.job.emit(Queued(place))
+    for job in work.jobs:
+        if isinstance(job, Job):
+            job.emit(Queued(place))
+
+
+def _drop_jobs(jobs: Sequence[Job], requests: Sequence[Request], wraps: Sequence[Wrap]) -> None:
+    for job, request, wrap in zip(jobs, requests, wraps, strict=True):
+        _drop_job(job, request, wrap)
 
 
 def _drop_job(job: Job, request: Request, wrap: Wrap) -> None:

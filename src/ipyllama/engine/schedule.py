@@ -23,7 +23,7 @@ def piece_ends(ledger: Ledger, piece: int = PIECE) -> list[int]:
     start = 0
     for segment in ledger.segments:
         end = start + len(segment.tokens)
-        if segment.sampled:
+        if segment.stepwise:
             ends.extend(range(start + 1, end + 1))
         else:
             ends.extend(range((start // piece + 1) * piece, end - 1, piece))

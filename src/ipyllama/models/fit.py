@@ -40,15 +40,17 @@ class Fit:
         return f"{_size(self.needed)} needed ({parts}), {_size(self.available)} available"
 
 
-def fits(header: GgufHeader, n_ctx: int, available_bytes: int | None = None, kv_type: str = "f16") -> Fit:
-    """Estimate whether the model fits with `n_ctx` tokens of KV in cells of `kv_type`.
+def fits(
+    header: GgufHeader, n_ctx: int, available_bytes: int | None = None, kv_type: str = "f16", n_sequences: int = 1
+) -> Fit:
+    """Estimate whether the model fits with `n_ctx` tokens of KV in cells of `kv_type`, for so many sequences.
 
     `available_bytes` defaults to what this machine, or the container's memory limit, has left now.
     """
     available = available_memory() if available_bytes is None else available_bytes
     # logits of a micro-batch are the largest buffer of a small model, activations of a large one
     overhead = _FIXED + _UBATCH * 4 * (header.n_vocab + 8 * header.n_embd)
-    return Fit(n_ctx, header.expected_size, kv_bytes(header, n_ctx, kv_type), overhead, available)
+    return Fit(n_ctx, header.expected_size, kv_bytes(header, n_ctx, kv_type, n_sequences), overhead, available)
 
 
 def default_n_ctx(header: GgufHeader, available_bytes: int | None = None, kv_type: str = "f16") -> int:

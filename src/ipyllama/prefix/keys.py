@@ -78,7 +78,7 @@ def cut_points(ledger: Ledger, cut: Cut) -> list[int]:
     start = 0
     for segment in ledger.segments:
         end = start + len(segment.tokens)
-        if cut.sampled or not segment.sampled:
+        if cut.sampled or not segment.stepwise:
             points.update(range((start // cut.grid + 1) * cut.grid, end + 1, cut.grid))
         points.add(end - 1)
         start = end
