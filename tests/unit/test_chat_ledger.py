@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from unit.chat_samples import CHATML, DATE, DEFAULT_SYSTEM, HEADERS, INST, PLAIN, THINK, THINK_PROMPT, Bytes, template
 
 from ipyllama.chat import ChatTemplate, PromptPlan, Turn, next_prompt
+from ipyllama.chat.turn import Place
 from ipyllama.ledger import Segment
 from ipyllama.reply import Reply
 
@@ -22,7 +23,7 @@ WORDS = st.text(st.sampled_from("ab <é😀\n{}'"), max_size=8)
 def answer(plan: PromptPlan, message: str, sampled: Sequence[int], text: str, **more: object) -> Turn:
     ledger = plan.ledger.append_sampled(sampled)
     reply = Reply(text, tuple(sampled))
-    return Turn.of(reply, message=message, ledger=ledger, prompt=plan.text, **more)
+    return Turn.of(reply, Place(message=message, prompt=plan.text, **more), ledger)
 
 
 class Talk:

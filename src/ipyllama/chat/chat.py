@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ipyllama.chat.ledger import Loss, PromptPlan, Vocabulary, next_prompt
 from ipyllama.chat.messages import Messages, conversation, read_messages
+from ipyllama.chat.outline import tree_rows
 from ipyllama.chat.template import ChatTemplate
 from ipyllama.chat.tree import Tree
 from ipyllama.chat.turn import Place, Turn, check_name
@@ -21,6 +22,7 @@ from ipyllama.options import GenerateOptions
 from ipyllama.reply import Reply
 
 if TYPE_CHECKING:
+    from ipyllama.display.tree import ConversationTree
     from ipyllama.engine import Job
 
 
@@ -164,13 +166,22 @@ class Chat:
 
     @property
     def all_turns(self) -> tuple[Turn, ...]:
-        """The turns of every branch, in the order of running; what a cell answered earlier is not among them."""
+        """The turns of every branch, in the order of their first running; what a cell answered earlier is not among them."""
         return self._tree.turns
 
     @property
     def stale(self) -> tuple[Turn, ...]:
         """Turns that answered after one which has since been answered differently."""
         return self._tree.stale()
+
+    def tree(self) -> ConversationTree:
+        """The whole tree, to look at."""
+        from ipyllama.display.tree import ConversationTree
+        from ipyllama.display.units import plural
+
+        rows, here = tree_rows(self._tree), len(self)
+        title = f"Chat {self.name!r} with {self.llm.name}: {plural(len(rows), 'turn')}"
+        return ConversationTree(title + (f", {here} of them on the way to the head" if here != len(rows) else ""), rows)
 
     def __getitem__(self, name: str) -> Turn:
         """A turn by its name, its number, or the beginning of its id or its cell's. Raises `UnknownTurn`."""

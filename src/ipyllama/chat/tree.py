@@ -32,7 +32,7 @@ class Tree:
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """Every turn that was not replaced, in the order of running."""
+        """Every turn that was not replaced, in the order of their first running."""
         return self._turns
 
     @property
@@ -89,12 +89,13 @@ class Tree:
     # -- changing -----------------------------------------------------------------------------------------
 
     def add(self, turn: Turn, replaced: Turn | None = None) -> tuple[Turn, ...]:
-        """Make `turn` the head, in place of `replaced`. Returns the turns that became stale by it."""
+        """Make `turn` the head, in place of `replaced`, whose number it takes. Returns the turns that became stale."""
         with self._changing():
             before = {other.id for other in self.stale()}
             gone = [other.id for other in self._turns if replaced is not None and other.id == self.newest(replaced).id]
-            kept = [other for other in self._turns if other.id not in (*gone, turn.id)]
-            self._turns = (*(_without_name(other, turn.name) for other in kept), turn)
+            at = next((n for n, other in enumerate(self._turns) if other.id in (*gone, turn.id)), len(self._turns))
+            others = [_without_name(other, turn.name) for other in self._turns if other.id not in (*gone, turn.id)]
+            self._turns = (*others[:at], turn, *others[at:])
             self._newest.pop(turn.id, None)
             self._newest |= {old: turn.id for old in gone if old != turn.id}
             self._head = turn

@@ -1,0 +1,43 @@
+"""A tree in the order of reading: a turn, then what continues it; the branch of the head stays at the margin."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ipyllama.chat.tree import Tree
+from ipyllama.chat.turn import Turn
+
+if TYPE_CHECKING:
+    from ipyllama.display.tree import TreeRow
+
+
+def tree_rows(tree: Tree) -> list[TreeRow]:
+    """The rows of `display.tree.ConversationTree`. A stale turn stands below the newest answer of its parent."""
+    from ipyllama.display.tree import TreeRow
+
+    turns, head = tree.turns, tree.head
+    numbers = {turn.id: number for number, turn in enumerate(turns, start=1)}
+    children = dict[str | None, list[Turn]]()
+    for turn in turns:
+        parent = tree.newest(turn.parent) if turn.parent else None
+        children.setdefault(parent.id if parent and parent.id in numbers else None, []).append(turn)
+    stale = {turn.id for turn in tree.stale()}
+    of_head = {tree.newest(turn).id for turn in head.path} if head else set()
+    rows: list[TreeRow] = []
+    waiting = _in_order(children.get(None, []), of_head, 0)
+    while waiting:
+        turn, depth, first = waiting.pop()
+        is_head = head is not None and turn.id == head.id
+        row = TreeRow(numbers[turn.id], turn.name, turn.message, turn.text, depth, first, is_head, turn.id in stale)
+        rows.append(row)
+        waiting += _in_order(children.get(turn.id, []), of_head, depth)
+    return rows
+
+
+def _in_order(siblings: list[Turn], of_head: set[str], depth: int) -> list[tuple[Turn, int, bool]]:
+    """What to show after their parent, last first: forks are indented and come before the branch that goes on."""
+    if not siblings:
+        return []
+    main = next((turn for turn in siblings if turn.id in of_head), siblings[0])
+    forks = [(turn, depth + 1, True) for turn in siblings if turn is not main]
+    return [(main, depth, False), *reversed(forks)]
