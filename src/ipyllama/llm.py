@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from ipyllama import _core, crash
-from ipyllama.engine import Engine, Job, Request
+from ipyllama.engine import Engine, Job, Request, gather
 from ipyllama.engine.capability import Capability, CapabilityProbe
 from ipyllama.engine.embed import STEP
 from ipyllama.engine.engine import Wrap
@@ -27,6 +27,7 @@ from ipyllama.loading import (
     satisfies,
 )
 from ipyllama.models import LocalModel, Progress, resolve
+from ipyllama.models.progress import reporting
 from ipyllama.options import GenerateOptions
 from ipyllama.prefix import PrefixMemory
 from ipyllama.prefix.binding import binding
@@ -122,11 +123,8 @@ class LLM:
     def start(self, prompt: str, *, notes: tuple[str, ...] = (), **options: Any) -> Job:
         """Like `complete`, but returns the `Job` at once: iterate over it for events, or `cancel()` it. `notes` go
         into the reply."""
-        if not isinstance(prompt, str):
-            raise BadOption(f"the prompt must be a text: got {type(prompt).__name__}")
         self._require_generation()
-        tokens = self.vocab.tokenize(prompt, parse_special=True)
-        return self.generate(Ledger().append_prompt(tokens), GenerateOptions().replace_from(options), notes)
+        return self.generate(self._prompt(prompt), GenerateOptions().replace_from(options), notes)
 
     def chat(self, system: str | None = None, name: str = "default") -> Chat:
         """A new conversation. `system` None leaves the system prompt to the model's template."""
@@ -198,6 +196,44 @@ class LLM:
         request = Request(ledger, options.with_concrete_seed(), self.name, notes)
         return self._engine.submit(request, wrap) if wrap else self._engine.submit(request)
 
+    def generate_together(
+        self,
+        ledgers: Sequence[Ledger],
+        options: Sequence[GenerateOptions],
+        notes: tuple[str, ...] = (),
+        wraps: Sequence[Wrap] | None = None,
+    ) -> list[Job]:
+        """Queue several generations that run at once; arguments as in `generate`, a list where each has its own."""
+        pairs = zip(ledgers, options, strict=True)
+        requests = [Request(ledger, each.with_concrete_seed(), self.name, notes) for ledger, each in pairs]
+        if not requests:
+            return []
+        return self._engine.submit_together(requests, wraps or [lambda reply, ledger: reply] * len(requests))
+
+    def map(
+        self,
+        prompts: Iterable[str],
+        *,
+        system: str | None = None,
+        raw: bool = False,
+        progress: Progress | None = None,
+        **options: Any,
+    ) -> list[Reply]:
+        """Answers to independent prompts, several written at a time (`n_parallel` of `load`), in their order.
+
+        Each prompt is a question by itself, under `system`, put into words by the model's template; with `raw`, or
+        where the model has none, a text to continue. What all of them begin with is computed once. `progress` is
+        called with (done, all prompts, label); None shows a bar on stderr after a second. `options` as in `complete`;
+        answers may differ from those of single runs within rounding. Ctrl-C raises `Interrupted`.
+        """
+        self._require_generation()
+        chosen = GenerateOptions().replace_from(options)
+        as_text = raw or self.template is None
+        ledgers = [self._prompt(text) if as_text else self.chat(system).prompt(text) for text in prompts]
+        jobs = self.generate_together(ledgers, [chosen] * len(ledgers))
+        with reporting(progress, unit="answers", delay=1.0) as report:
+            return gather(jobs, lambda done, total: report(done, total, self.name))
+
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
         """Token ids of `text`; see `Vocabulary.tokenize`."""
         return self.vocab.tokenize(text, add_special, parse_special)
@@ -253,6 +289,11 @@ class LLM:
         commit = _core.build_info()["llama_cpp_commit"]
         key = (self.file, commit, options.swa_full, options.type_k, options.type_v, options.flash_attention)
         return CapabilityProbe(self._engine, self._model, key, options)
+
+    def _prompt(self, text: str) -> Ledger:
+        if not isinstance(text, str):
+            raise BadOption(f"the prompt must be a text: got {type(text).__name__}")
+        return Ledger().append_prompt(self.vocab.tokenize(text, parse_special=True))
 
     def _require_generation(self) -> None:
         if not self.can_generate:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import secrets
 from collections.abc import Iterable, Mapping
@@ -59,6 +60,21 @@ class GenerateOptions(SamplingOptions):
     def with_concrete_seed(self) -> Self:
         """The same options, a "random" seed drawn now, so that it can be reported and used again."""
         return replace(self, seed=secrets.randbelow(MAX_SEED + 1)) if self.seed == "random" else self
+
+    def with_seed(self, offset: int) -> Self:
+        """The same options, the seed this many further on."""
+        return replace(self, seed=(int(self.seed) + offset) % (MAX_SEED + 1))
+
+
+def combinations(options: Mapping[str, Any]) -> list[GenerateOptions]:
+    """Every combination of the options that are given as lists or ranges, the last one varying fastest. Raises
+    `BadOption`."""
+    lists = {name: value if isinstance(value, list | range) else [value] for name, value in options.items()}
+    first = GenerateOptions()
+    return [
+        first.replace_from(dict(zip(lists, values, strict=True))).with_concrete_seed()
+        for values in itertools.product(*lists.values())
+    ]
 
 
 def option_names() -> tuple[str, ...]:

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from html import escape
-from textwrap import shorten
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ipyllama.chat.ledger import Loss, PromptPlan, Vocabulary, next_prompt
+from ipyllama.chat.ledger import PromptPlan, Vocabulary, next_prompt
 from ipyllama.chat.messages import Messages, conversation, read_messages
 from ipyllama.chat.outline import tree_rows
+from ipyllama.chat.record import record
 from ipyllama.chat.template import ChatTemplate
 from ipyllama.chat.tree import Tree
 from ipyllama.chat.turn import Place, Turn, check_name
+from ipyllama.engine.gather import gather
 from ipyllama.errors import BadOption, TemplateError
 from ipyllama.ledger import Ledger
-from ipyllama.options import GenerateOptions
+from ipyllama.options import GenerateOptions, combinations
 from ipyllama.reply import Reply
 
 if TYPE_CHECKING:
     from ipyllama.display.tree import ConversationTree
     from ipyllama.engine import Job
+
+
+_WHERE: Final = {"cell", "name", "after", "system", "notes"}
 
 
 class Speaker(Protocol):
@@ -45,6 +49,14 @@ class Speaker(Protocol):
         notes: tuple[str, ...] = (),
         wrap: Callable[[Reply, Ledger], Reply] | None = None,
     ) -> Job: ...
+
+    def generate_together(
+        self,
+        ledgers: Sequence[Ledger],
+        options: Sequence[GenerateOptions],
+        notes: tuple[str, ...],
+        wraps: Sequence[Callable[[Reply, Ledger], Reply]],
+    ) -> list[Job]: ...
 
 
 class Chat:
@@ -110,26 +122,60 @@ class Chat:
         Raises `TemplateError` if the model has no chat template or it refuses the messages, `UnknownTurn`, and
         `BadOption`. A job that fails, or is interrupted before its first token, leaves the conversation as it was.
         """
-        if not isinstance(text, str):
-            raise BadOption(f"a message must be a text: got {type(text).__name__}")
         chosen = GenerateOptions().replace_from(options)
-        owned = self._tree.owned_by(cell, name)
+        plan, place = self._prepare(Place(message=text, cell=cell, name=name, system=system), after)
+        wrap = partial(record, self._tree, replace(place, options=chosen), plan.loss)
+        return self.llm.generate(plan.ledger, chosen, (*notes, *plan.notes), wrap)
+
+    def start_many(
+        self, text: str, variants: Sequence[GenerateOptions], *, notes: tuple[str, ...] = (), **where: Any
+    ) -> list[Job]:
+        """Answers to one message in several ways, written at once. `where`: cell, name, after and system as in `start`.
+
+        Each is a turn that can be continued, the first becomes the head. Turns after the first are called NAME.2,
+        NAME.3 and so on. Answers may differ from those of single runs, within rounding.
+        """
+        if not variants:
+            raise BadOption("at least one way to answer is needed")
+        after = where.pop("after", ...)
+        plan, place = self._prepare(Place(message=text, **where), after)
+        places = [
+            replace(place, options=options, sample=n, n_samples=len(variants), name=_numbered(place.name, n))
+            for n, options in enumerate(variants)
+        ]
+        wraps = [partial(record, self._tree, each, plan.loss) for each in places]
+        ledgers = [plan.ledger] * len(variants)
+        return self.llm.generate_together(ledgers, variants, (*notes, *plan.notes), wraps)
+
+    def samples(self, text: str, n: int, **options: Any) -> list[Turn]:
+        """`n` answers to one message, written at once, each with the next seed. Arguments as in `start`."""
+        where = {key: options.pop(key) for key in _WHERE & options.keys()}
+        first = GenerateOptions().replace_from(options).with_concrete_seed()
+        return _turns(self.start_many(text, [first.with_seed(number) for number in range(n)], **where))
+
+    def sweep(self, text: str, **options: Any) -> list[Turn]:
+        """Answers to one message, written at once: one for every combination of the options that are given as lists,
+        as `temperature=[0.2, 0.7], top_k=[10, 40]`. Other arguments as in `start`."""
+        where = {key: options.pop(key) for key in _WHERE & options.keys()}
+        return _turns(self.start_many(text, combinations(options), **where))
+
+    def prompt(self, text: str) -> Ledger:
+        """What the model would read if this were asked now, in token ids. Nothing is asked."""
+        return self._prepare(Place(message=text), ...)[0].ledger
+
+    def _prepare(self, place: Place, after: Turn | str | EllipsisType | None) -> tuple[PromptPlan, Place]:
+        """The prompt of a message, and where its turn will stand."""
+        if not isinstance(place.message, str):
+            raise BadOption(f"a message must be a text: got {type(place.message).__name__}")
+        if place.name is not None:
+            check_name(place.name)
+        owned = self._tree.owned_by(place.cell, place.name)
         parent = self._tree.parent_for(owned, self[after] if isinstance(after, str) else after)
+        system = place.system
         if system is None:
             system = parent.system if parent else self._system
-        plan = next_prompt(self.llm.vocab, self._render, parent, text, system)
-        place = Place(
-            message=text,
-            parent=parent,
-            system=system,
-            cell=cell,
-            prompt=plan.text,
-            name=name,
-            options=chosen,
-            chat=self,
-        )
-        wrap = partial(_record, self._tree, owned, place, plan.loss)
-        return self.llm.generate(plan.ledger, chosen, (*notes, *_notes(plan)), wrap)
+        plan = next_prompt(self.llm.vocab, self._render, parent, place.message, system)
+        return plan, replace(place, parent=parent, system=system, prompt=plan.text, chat=self)
 
     def again(self, turn: Turn | str, **options: Any) -> Turn:
         """Answer a turn's message again from the same point, as another branch; `options` are those that change."""
@@ -166,7 +212,7 @@ class Chat:
 
     @property
     def all_turns(self) -> tuple[Turn, ...]:
-        """The turns of every branch, in the order of their first running; what a cell answered earlier is not among them."""
+        """The turns of every branch, in the order of their first running; without what a cell answered earlier."""
         return self._tree.turns
 
     @property
@@ -249,21 +295,10 @@ class Chat:
         return template.render(messages, **self._switches)
 
 
-def _notes(plan: PromptPlan) -> tuple[str, ...]:
-    return (plan.loss.note,) if plan.loss else ()
+def _numbered(name: str | None, sample: int) -> str | None:
+    return f"{name}.{sample + 1}" if name is not None and sample else name
 
 
-def _record(tree: Tree, owned: Turn | None, place: Place, loss: Loss | None, reply: Reply, ledger: Ledger) -> Turn:
-    """The turn of a finished reply, put into the tree unless nothing was said. Runs on the model's worker thread."""
-    if loss is not None and reply.why is not None:
-        reply = replace(reply, why=replace(reply.why, cause=loss.cause, detail=loss.note))
-    turn = Turn.of(reply, place, ledger)
-    if not reply.tokens or reply.finish_reason == "error":
-        return turn
-    stale = tree.add(turn, owned)
-    if stale:
-        names = ", ".join(f'"{shorten(other.message, 40, placeholder="…")}"' for other in stale)
-        note = f"these built on the earlier answer, run them again to bring them up to date: {names}"
-        turn = replace(turn, notes=(*turn.notes, note))
-        tree.amend(turn)
-    return turn
+def _turns(jobs: Sequence[Job]) -> list[Turn]:
+    """The turns of jobs that run together. Ctrl-C ends them all and raises `Interrupted` with the first reply."""
+    return [turn for turn in gather(jobs) if isinstance(turn, Turn)]

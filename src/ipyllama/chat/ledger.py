@@ -56,6 +56,11 @@ class PromptPlan:
     loss: Loss | None = None
     """why less than the parent's whole ledger was kept; None where nothing was lost"""
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the reader should know."""
+        return (self.loss.note,) if self.loss else ()
+
 
 def next_prompt(
     vocab: Vocabulary, render: Callable[[Messages], str], parent: Turn | None, message: str, system: str | None = None

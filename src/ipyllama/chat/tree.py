@@ -42,10 +42,10 @@ class Tree:
 
     # -- finding ------------------------------------------------------------------------------------------
 
-    def owned_by(self, cell: str | None, name: str | None = None) -> Turn | None:
+    def owned_by(self, cell: str | None, name: str | None = None, sample: int = 0) -> Turn | None:
         """The turn of a cell; without one, the turn of that name which no cell owns."""
         if cell is not None:
-            return next((turn for turn in self._turns if turn.cell == cell), None)
+            return next((turn for turn in self._turns if (turn.cell, turn.sample) == (cell, sample)), None)
         return next((turn for turn in self._turns if name is not None and turn.name == name and not turn.cell), None)
 
     def named(self, name: str) -> Turn:
@@ -88,17 +88,20 @@ class Tree:
 
     # -- changing -----------------------------------------------------------------------------------------
 
-    def add(self, turn: Turn, replaced: Turn | None = None) -> tuple[Turn, ...]:
-        """Make `turn` the head, in place of `replaced`, whose number it takes. Returns the turns that became stale."""
+    def add(self, turn: Turn) -> tuple[Turn, ...]:
+        """Put a turn in the place of the one that its owner has, whose number it takes; make it the head if it is the
+        first of its samples. Returns the turns that became stale."""
+        replaced = self.owned_by(turn.cell, turn.name, turn.sample)
         with self._changing():
             before = {other.id for other in self.stale()}
-            gone = [other.id for other in self._turns if replaced is not None and other.id == self.newest(replaced).id]
+            gone = [other.id for other in self._turns if other is replaced or _is_left_over(other, turn)]
             at = next((n for n, other in enumerate(self._turns) if other.id in (*gone, turn.id)), len(self._turns))
             others = [_without_name(other, turn.name) for other in self._turns if other.id not in (*gone, turn.id)]
             self._turns = (*others[:at], turn, *others[at:])
             self._newest.pop(turn.id, None)
             self._newest |= {old: turn.id for old in gone if old != turn.id}
-            self._head = turn
+            if turn.sample == 0:
+                self._head = turn
             return tuple(other for other in self.stale() if other.id not in before)
 
     def amend(self, turn: Turn) -> None:
@@ -143,6 +146,11 @@ class Tree:
         with self._lock:
             self._earlier = [*self._earlier[-UNDO_STEPS + 1 :], (self._turns, self._head, dict(self._newest))]
             yield
+
+
+def _is_left_over(turn: Turn, new: Turn) -> bool:
+    """Whether its cell was run again with fewer samples."""
+    return new.cell is not None and turn.cell == new.cell and turn.sample >= new.n_samples
 
 
 def _is_stale(turn: Turn, current: set[str], known: dict[str, bool]) -> bool:

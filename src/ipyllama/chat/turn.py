@@ -33,6 +33,10 @@ class Place:
     """the text that the ledger's prompt stood for, up to where this reply begins"""
     name: str | None = None
     """what people call it, None if nothing"""
+    sample: int = 0
+    """which of several answers to the same message, from 0"""
+    n_samples: int = 1
+    """how many there were"""
     options: GenerateOptions = field(default_factory=GenerateOptions, repr=False, compare=False)
     """how it was answered"""
     chat: Chat | None = field(default=None, repr=False, compare=False)
@@ -99,7 +103,14 @@ class Turn(Reply, Place):
 
 def _identify(turn: Turn) -> str:
     """A turn's id follows from what it is: who answered what, after which turn, for which cell, in which tokens."""
-    content: list[object] = [turn.parent.id if turn.parent else None, turn.cell, turn.system, turn.message, turn.text]
+    content: list[object] = [
+        turn.parent.id if turn.parent else None,
+        turn.cell,
+        turn.sample,
+        turn.system,
+        turn.message,
+        turn.text,
+    ]
     content.append([[segment.sampled, segment.tokens] for segment in turn.ledger.segments])
     return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()[:16]
 

@@ -2,9 +2,10 @@
 
 from ipyllama.engine.answer import Request
 from ipyllama.engine.engine import Engine
+from ipyllama.engine.gather import gather
 from ipyllama.engine.job import Job
 from ipyllama.engine.schedule import PIECE, piece_ends, shared_end
 from ipyllama.engine.states import Start, States
 from ipyllama.engine.task import Task
 
-__all__ = ["PIECE", "Engine", "Job", "Request", "Start", "States", "Task", "piece_ends", "shared_end"]
+__all__ = ["PIECE", "Engine", "Job", "Request", "Start", "States", "Task", "gather", "piece_ends", "shared_end"]

@@ -79,13 +79,22 @@ class Job:
         self.cancelled = True
         self._on_cancel(self)
 
+    def wait(self) -> None:
+        """Wait until a cancelled job has ended, but no longer than `STOP_PATIENCE` seconds."""
+        self._done.wait(STOP_PATIENCE)
+
+    @property
+    def reply(self) -> Reply | None:
+        """The reply, None before the job has ended or where it failed."""
+        return self._reply
+
     @property
     def done(self) -> bool:
         return self._done.is_set()
 
     def _end_early(self) -> None:
         self.cancel()
-        self._done.wait(STOP_PATIENCE)
+        self.wait()
 
     def _close_after(self, show: Callable[[Event], None]) -> None:
         """Show how it ended: an event may have been lost where Ctrl-C fell, the reply is not."""
