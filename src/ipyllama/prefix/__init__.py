@@ -2,6 +2,21 @@
 
 from ipyllama.prefix.block import Block, Origin, Probe
 from ipyllama.prefix.keys import Cut
+from ipyllama.prefix.local import LocalBackend
 from ipyllama.prefix.memory import Binding, Check, Found, PrefixMemory, Stats
+from ipyllama.prefix.store import StoreBackend, register_store_backend
 
-__all__ = ["Binding", "Block", "Check", "Cut", "Found", "Origin", "PrefixMemory", "Probe", "Stats"]
+__all__ = [
+    "Binding",
+    "Block",
+    "Check",
+    "Cut",
+    "Found",
+    "LocalBackend",
+    "Origin",
+    "PrefixMemory",
+    "Probe",
+    "Stats",
+    "StoreBackend",
+    "register_store_backend",
+]

@@ -19,10 +19,10 @@ from ipyllama.errors import BadOption, BadState
 from ipyllama.ledger import Ledger
 from ipyllama.prefix.block import Block, Origin
 from ipyllama.prefix.keys import Cut, Link, chain, root_key
-from ipyllama.prefix.local import LocalStore
 from ipyllama.prefix.ram import RamTier
 from ipyllama.prefix.rates import Rate, Rates
 from ipyllama.prefix.sizes import parse_bytes, parse_seconds
+from ipyllama.prefix.store import BlockStore, make_backend
 from ipyllama.prefix.writer import Writer
 
 Place = Literal["RAM", "disk"]
@@ -118,8 +118,8 @@ class PrefixMemory:
         self.location = Path(location) if location is not None else None
         self.age_limit, self.verbose = parse_seconds(age_limit), verbose
         self.rates, self.ram, self.counts = Rates(), RamTier(parse_bytes(ram_limit)), Counts()
-        self.store = LocalStore(self.location) if self.location is not None else None
-        self._writer = Writer(self.store, parse_bytes(bytes_limit), self._warn) if self.store else None
+        self.store = BlockStore(make_backend("local", self.location)) if self.location is not None else None
+        self._writer = Writer(self.store, parse_bytes(bytes_limit), self._warn, self.age_limit) if self.store else None
         self._lock = threading.Lock()
         self._binding: Binding | None = None
 
