@@ -275,7 +275,7 @@ class _Loaded:
         file = identify(found.path)
         with self._lock:
             for llm in self._llms:
-                same = llm.memory.location == memory.location and satisfies(llm.options, options)
+                same = llm.memory.places == memory.places and satisfies(llm.options, options)
                 if llm.file == file and not llm.closed and same:
                     return llm
             chosen = choose(found, options)

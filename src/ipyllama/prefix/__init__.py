@@ -4,6 +4,7 @@ from ipyllama.prefix.block import Block, Origin, Probe
 from ipyllama.prefix.keys import Cut
 from ipyllama.prefix.local import LocalBackend
 from ipyllama.prefix.memory import Binding, Check, Found, PrefixMemory, Stats
+from ipyllama.prefix.remote import FsspecBackend
 from ipyllama.prefix.store import StoreBackend, register_store_backend
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "Check",
     "Cut",
     "Found",
+    "FsspecBackend",
     "LocalBackend",
     "Origin",
     "PrefixMemory",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import threading
+import time
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,15 +18,18 @@ from numpy.typing import NDArray
 
 from ipyllama.errors import BadOption, BadState
 from ipyllama.ledger import Ledger
+from ipyllama.models import Progress
 from ipyllama.prefix.block import Block, Origin
+from ipyllama.prefix.blocks import BlockStore
 from ipyllama.prefix.keys import Cut, Link, chain, root_key
 from ipyllama.prefix.ram import RamTier
 from ipyllama.prefix.rates import Rate, Rates
 from ipyllama.prefix.sizes import parse_bytes, parse_seconds
-from ipyllama.prefix.store import BlockStore, make_backend
+from ipyllama.prefix.store import StoreBackend, make_backend
+from ipyllama.prefix.tier import TIMEOUT, RemoteOptions, RemoteTier
 from ipyllama.prefix.writer import Writer
 
-Place = Literal["RAM", "disk"]
+Place = Literal["RAM", "disk", "remote"]
 BYTES_LIMIT: Final = "10G"
 RAM_LIMIT: Final = 1 << 30
 NOTICED: Final = 0.02
@@ -87,6 +91,8 @@ class Stats:
     """`nbytes` and `blocks` on disk, in RAM, and what was spared."""
 
     location: Path | None
+    remote: str
+    """where else blocks are looked for; empty where nowhere"""
     disk_bytes: int
     disk_blocks: int
     bytes_limit: int
@@ -95,18 +101,24 @@ class Stats:
     ram_limit: int
     counts: Counts
     problem: str
-    """why nothing is saved, empty where all is well"""
+    """why nothing is saved, or the remote is not used; empty where all is well"""
 
 
 class PrefixMemory:
-    """Prefix states in RAM and, with a `location`, on disk. `location=None` keeps nothing on disk.
+    """Prefix states in RAM and, with a `location`, on disk. `location=None` keeps nothing on disk. `backend` names
+    another kind of store there (`register_store_backend`).
+
+    `remote` is looked in for what is not here: a URL that fsspec speaks, such as "s3://bucket/folder", or a
+    `StoreBackend`. What comes from it is kept here as well; with `write_through` what is saved here is sent there.
+    What does not come within `remote_timeout` seconds, or the time that computing would take, is computed. A `location`
+    with "://" in it is a remote that is written to, without a disk of one's own. Nothing is deleted from a remote.
 
     `bytes_limit` bounds the disk, `ram_limit` the RAM (numbers, or texts like "10G"); `age_limit` is the time without
     use after which `reduce_size` deletes ("30d", seconds, a timedelta). With `verbose` 0 nothing is said where nothing
     can be saved. A store that is damaged, full or gone costs time, never an answer.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - joblib's words, each by name
         self,
         location: str | os.PathLike[str] | None = None,
         *,
@@ -114,12 +126,24 @@ class PrefixMemory:
         age_limit: float | str | timedelta | None = None,
         ram_limit: int | str = RAM_LIMIT,
         verbose: int = 1,
+        backend: str = "local",
+        remote: str | StoreBackend | None = None,
+        write_through: bool = False,
+        remote_timeout: float = TIMEOUT,
     ) -> None:
+        if backend == "local" and "://" in os.fspath(location or ""):
+            if remote is not None:
+                raise BadOption(f"{location} is a remote already: give location a folder, or leave out remote")
+            location, remote, write_through = None, str(location), True
         self.location = Path(location) if location is not None else None
         self.age_limit, self.verbose = parse_seconds(age_limit), verbose
         self.rates, self.ram, self.counts = Rates(), RamTier(parse_bytes(ram_limit)), Counts()
-        self.store = BlockStore(make_backend("local", self.location)) if self.location is not None else None
+        self.store = BlockStore(make_backend(backend, location)) if location is not None else None
         self._writer = Writer(self.store, parse_bytes(bytes_limit), self._warn, self.age_limit) if self.store else None
+        if isinstance(remote, str):
+            remote = make_backend("fsspec", remote)
+        options = RemoteOptions(write_through, remote_timeout)
+        self.remote = RemoteTier(remote, options, self._warn) if remote is not None else None
         self._lock = threading.Lock()
         self._binding: Binding | None = None
 
@@ -139,18 +163,26 @@ class PrefixMemory:
             raise BadOption("this memory belongs to no model: ask the memory of a loaded one, llm.memory")
         return self._binding
 
+    @property
+    def places(self) -> tuple[str, str]:
+        """Where blocks are kept and looked for beside RAM: here and elsewhere; empty where nowhere."""
+        return (str(self.location or ""), self.remote.name if self.remote else "")
+
     def links(self, ledger: Ledger) -> list[Link]:
         """The blocks that a ledger is made of."""
         return list(chain(root_key(self.binding.fingerprint), ledger, self.binding.cut))
 
     def find(self, links: Iterable[Link]) -> list[Found]:
         """Those of consecutive blocks that are at hand, up to the first that is not. Reads no block."""
+        links = list(links)
+        places = [self._place(link) for link in links]
+        missing = [link for link, place in zip(links, places, strict=True) if place is None]
+        elsewhere = self._elsewhere(missing)
         found: list[Found] = []
-        for link in links:
-            place = self._place(link)
-            if place is None:
+        for link, place in zip(links, places, strict=True):
+            if place is None and link.key not in elsewhere:
                 break
-            found.append(Found(link, place))
+            found.append(Found(link, place or "remote"))
         return found
 
     def check(self, tokens: Ledger | Sequence[int]) -> Check:
@@ -180,6 +212,8 @@ class PrefixMemory:
         """A block that `find` saw. None, and it is quarantined if it is damaged, where it cannot be used after all."""
         link = found.link
         block = self.ram.get(link.key) or self._read(link, out)
+        if block is None and found.place == "remote" and self.remote is not None:
+            block = self.remote.load(link, self._keep)
         if block is None or block.origin != self.binding.origin:
             return None
         if (block.link.tokens, block.link.ends) != (link.tokens, link.ends):  # a hash alone is never believed
@@ -201,6 +235,8 @@ class PrefixMemory:
         self.rates.bytes_per_token = block.nbytes / len(block.link.tokens)
         if self._writer is not None:
             self._writer.put(block)
+        if self.remote is not None:
+            self.remote.put(block)
         with self._lock:
             self.counts.saved += 1
 
@@ -237,18 +273,23 @@ class PrefixMemory:
         self.reduce_size(bytes_limit=0)
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until everything is on disk; False if that takes longer than `timeout` seconds."""
-        return self._writer.flush(timeout) if self._writer else True
+        """Wait until everything is on disk, and `remote_timeout` seconds at most until it is sent; False if that takes
+        longer, or longer than `timeout` seconds."""
+        began = time.monotonic()
+        written = self._writer.flush(timeout) if self._writer else True
+        left = None if timeout is None else max(0.0, timeout - (time.monotonic() - began))
+        return (self.remote.flush(left) if self.remote else True) and written
 
-    def verify(self) -> list[str]:
+    def verify(self, progress: Progress | None = None) -> list[str]:
         """Read every block on disk; damaged ones are quarantined and named."""
-        return self.store.verify() if self.store else []
+        return self.store.verify(progress) if self.store else []
 
     def stats(self) -> Stats:
         """What is where. Looks at every file of the store."""
         entries = list(self.store.entries()) if self.store else []
         return Stats(
             location=self.location,
+            remote=self.remote.name if self.remote else "",
             disk_bytes=sum(entry.nbytes for entry in entries),
             disk_blocks=len(entries),
             bytes_limit=self._writer.bytes_limit if self._writer else 0,
@@ -256,7 +297,7 @@ class PrefixMemory:
             ram_blocks=len(self.ram),
             ram_limit=self.ram.bytes_limit,
             counts=self.counts,
-            problem=self._writer.failed if self._writer else "",
+            problem=(self._writer.failed if self._writer else "") or (self.remote.problem if self.remote else ""),
         )
 
     # -- within -------------------------------------------------------------------------------------------
@@ -266,8 +307,23 @@ class PrefixMemory:
             return "RAM"
         return "disk" if self.store is not None and self.store.has(link.parent, link.key) else None
 
+    def _elsewhere(self, links: Sequence[Link]) -> set[bytes]:
+        """The keys of blocks that the remote has, if it is worth asking."""
+        n = sum(len(link.tokens) for link in links)
+        seconds = self.rates.prefill.seconds(n)
+        if self.remote is None or seconds < self.rates.remote.seconds(n * self.rates.bytes_per_token):
+            return set()
+        return self.remote.find(links, seconds)
+
+    def _keep(self, block: Block) -> None:
+        """What came from the remote is at hand from now on."""
+        if block.origin == self.binding.origin:
+            self.ram.put(block)
+            if self._writer is not None:
+                self._writer.put(block)
+
     def _rate(self, place: Place) -> Rate:
-        return self.rates.ram if place == "RAM" else self.rates.disk
+        return {"RAM": self.rates.ram, "disk": self.rates.disk, "remote": self.rates.remote}[place]
 
     def _read(self, link: Link, out: NDArray[np.uint8] | None) -> Block | None:
         if self.store is None:

@@ -17,8 +17,8 @@ from typing import Final
 
 from ipyllama.errors import BadState, StoreError
 from ipyllama.prefix.block import Block, encode
+from ipyllama.prefix.blocks import BlockStore, Entry, Usage
 from ipyllama.prefix.evict import eviction_order
-from ipyllama.prefix.store import BlockStore, Entry, Usage
 
 PENDING_LIMIT: Final = 512 << 20
 """Bytes that may wait to be written; what comes on top is not saved."""
