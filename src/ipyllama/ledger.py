@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
@@ -56,8 +56,7 @@ class Ledger:
 
     def common_prefix(self, other: Ledger) -> int:
         """How many leading token ids are the same in both, whatever their origin."""
-        pairs = zip(self.tokens, other.tokens, strict=False)
-        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        return common_prefix(self.tokens, other.tokens)
 
     def head(self, n: int) -> Ledger:
         """The first `n` tokens, origins and segment ends kept; the whole where it is no longer than that."""
@@ -68,3 +67,8 @@ class Ledger:
             segments.append(segment if len(segment.tokens) <= left else Segment(segment.tokens[:left], segment.sampled))
             left -= len(segment.tokens)
         return Ledger(tuple(segments))
+
+
+def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many leading token ids are the same in both."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))

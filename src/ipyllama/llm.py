@@ -80,7 +80,7 @@ class LLM:
         self.n_ctx = context.n_ctx if context else min(options.n_ctx or self.n_ctx_train, self.n_ctx_train)
         self.n_threads = self._context_options().n_threads
         try:
-            self.memory = memory.bind(binding(found.path, native, options), options.ram_limit)
+            self.memory = memory.bind(binding(found.name, found.path, native, options), options.ram_limit)
             self._engine = Engine(native, context, self._states(context) if context else None)
         except BaseException:
             if context is not None:
@@ -92,7 +92,7 @@ class LLM:
     def _states(self, context: _core.Context) -> Live:
         # Recurrent state has no positions to cut at; only a copy leads back.
         can_trim = not (self._model.is_recurrent or self._model.is_hybrid)
-        return Live(_core.Sequence(context), self.memory, can_trim=can_trim)
+        return Live(_core.Sequence(context), self.memory, context.n_ctx, can_trim=can_trim)
 
     @property
     def template(self) -> ChatTemplate | None:

@@ -6,11 +6,15 @@ import math
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 from ipyllama.errors import BadOption
 from ipyllama.sampling import MAX_SEED, Range, SamplingOptions, as_texts, check_ranges
 
+Reuse = Literal["exact", "token"]
+"""What of an earlier prompt counts: what a cold run would compute bit for bit, or everything up to the last common
+token, where logits may differ a little (docs/prefix-memory.md has measured figures)."""
+_REUSES: Final = ("exact", "token")
 _RANGES: Final = {"max_tokens": Range(1, math.inf, whole=True)}
 
 
@@ -25,6 +29,9 @@ class GenerateOptions(SamplingOptions):
     """stop after this many tokens; at least 1"""
     stop: tuple[str, ...] = ()
     """end the answer before any of these texts; a single text or any iterable of texts is accepted"""
+    reuse: Reuse = "exact"
+    """"exact": the answer equals one computed from nothing, bit for bit; "token" computes less after an edit, and may
+    differ"""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stop", as_texts("stop", self.stop))
@@ -33,6 +40,8 @@ class GenerateOptions(SamplingOptions):
     def validate(self) -> None:
         """Raise `BadOption` if a value is of the wrong kind or out of range."""
         check_ranges(self, _RANGES)
+        if self.reuse not in _REUSES:
+            raise BadOption(f"reuse must be one of {', '.join(_REUSES)}: got {self.reuse!r}")
         SamplingOptions.validate(self)
 
     def replace_from(self, changes: Mapping[str, Any]) -> Self:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ipyllama.why import Why
+
 FinishReason = Literal["stop", "length", "interrupted", "context", "error"]
 """Why generation ended: the model or a stop text ended it; `max_tokens`; Stop; the context is full; a fault."""
 
@@ -58,6 +60,10 @@ class Reply:
     seed: int = 0
     notes: tuple[str, ...] = ()
     """things the reader should know, one short sentence each"""
+    exact: bool = True
+    """a cold run answers the same, bit for bit, on this machine and build; False under `reuse="token"` at times"""
+    why: Why | None = field(default=None, repr=False, compare=False)
+    """what of the prompt was at hand, and why no more"""
 
     def __str__(self) -> str:
         return self.text

@@ -42,10 +42,11 @@ def make(tiny) -> Make:
     def live(arch: str = "llama", memory: PrefixMemory | None = None, context: _core.Context | None = None) -> Live:
         path: Path = tiny(arch)
         model = _core.Model.load(str(path))
-        bound = (memory or PrefixMemory()).bind(binding(path, model, LoadOptions(n_threads=1)))
+        bound = (memory or PrefixMemory()).bind(binding("tiny", path, model, LoadOptions(n_threads=1)))
         bound.rates.prefill = Slow(1.0)
         can_trim = not (model.is_recurrent or model.is_hybrid)
-        return Live(_core.Sequence(context or make_context(model)), bound, can_trim=can_trim)
+        context = context or make_context(model)
+        return Live(_core.Sequence(context), bound, context.n_ctx, can_trim=can_trim)
 
     return live
 

@@ -62,7 +62,7 @@ def test_turn_by_turn_equals_the_whole_at_once(
         sampled = talk.vocab.tokenize(spoken + (" " if source == INST else ""), False, False)
         turn = talk.say(message, spoken, sampled, end=END[source] if ended else None)
         plan = talk.plans[-1]
-        assert plan.cause is None
+        assert plan.loss is None
         if before is not None:
             assert plan.kept == len(before.ledger)
             assert plan.ledger.segments[: len(before.ledger.segments)] == before.ledger.segments
@@ -94,7 +94,7 @@ def test_sampled_tokens_are_not_tokenised_again() -> None:
     assert talk.vocab.text(plan.ledger.segments[2].tokens) == (
         "\n<|im_start|>user\nmore<|im_end|>\n<|im_start|>assistant\n"
     )
-    assert (plan.kept, plan.cause) == (len(first.ledger), None)
+    assert (plan.kept, plan.loss) == (len(first.ledger), None)
 
 
 def test_a_cut_reply_gets_its_end_from_the_template() -> None:
@@ -103,7 +103,7 @@ def test_a_cut_reply_gets_its_end_from_the_template() -> None:
     plan = talk.plan("more")
     assert talk.vocab.text(plan.ledger.tokens) == plan.text
     assert talk.vocab.text(plan.ledger.segments[2].tokens).startswith("<|im_end|>\n<|im_start|>user")
-    assert plan.cause is None
+    assert plan.loss is None
 
 
 def test_another_end_token_gives_way_to_the_templates_own() -> None:
@@ -111,7 +111,7 @@ def test_another_end_token_gives_way_to_the_templates_own() -> None:
     turn = talk.say("hi", "yo", end="<|other_end|>")
     plan = talk.plan("more")
     assert talk.vocab.text(plan.ledger.tokens) == plan.text
-    assert (plan.kept, plan.cause) == (len(turn.ledger) - 1, None)
+    assert (plan.kept, plan.loss) == (len(turn.ledger) - 1, None)
 
 
 def test_an_end_token_stays_out_where_the_template_has_none() -> None:
@@ -119,7 +119,7 @@ def test_an_end_token_stays_out_where_the_template_has_none() -> None:
     talk.say("hi", " yo", end="</s>")
     plan = talk.plan("more")
     assert talk.vocab.text(plan.ledger.tokens) == "User: hi\nAssistant: yo\nUser: more\nAssistant:"
-    assert plan.cause is None
+    assert plan.loss is None
 
 
 def test_what_a_stop_text_cut_off_is_left_out() -> None:
@@ -127,7 +127,7 @@ def test_what_a_stop_text_cut_off_is_left_out() -> None:
     turn = talk.say("hi", "one é", sampled=list("one é.\nTwo".encode()))
     plan = talk.plan("more")
     assert talk.vocab.text(plan.ledger.tokens) == plan.text
-    assert (plan.kept, plan.cause) == (len(turn.ledger) - len(".\nTwo"), None)
+    assert (plan.kept, plan.loss) == (len(turn.ledger) - len(".\nTwo"), None)
     assert plan.ledger.segments[1].sampled
 
 
@@ -143,7 +143,7 @@ def test_a_reply_that_ends_inside_a_character_is_kept_to_the_token() -> None:
     talk = Talk(CHATML)
     turn = talk.say("hi", "a", sampled=[97, 0xC3])
     plan = talk.plan("more")
-    assert (plan.kept, plan.cause) == (len(turn.ledger), None)
+    assert (plan.kept, plan.loss) == (len(turn.ledger), None)
 
 
 def test_a_template_that_trims_keeps_the_sampled_white_space() -> None:
@@ -160,7 +160,7 @@ def test_an_empty_reply_is_a_reply() -> None:
     talk = Talk(CHATML)
     turn = talk.say("hi", "", end="<|im_end|>")
     plan = talk.plan("more")
-    assert (plan.kept, plan.cause) == (len(turn.ledger), None)
+    assert (plan.kept, plan.loss) == (len(turn.ledger), None)
     assert talk.vocab.text(plan.ledger.tokens) == plan.text
 
 
@@ -185,7 +185,8 @@ def test_dropped_thinking_keeps_what_was_before_it() -> None:
     third = talk.say("r", "<think>\nagain\n</think>\n\nb", end="<|im_end|>")
     plan, prompt = talk.plans[-1], len(second.ledger) - len(second.tokens)
     assert plan.kept == prompt
-    assert plan.cause == f"the template rewrote history in turn 2: the prompt differs from token {prompt} on"
+    assert plan.loss is not None
+    assert plan.loss.note == f"the template rewrote history in turn 2: the prompt differs from token {prompt} on"
     assert plan.ledger.sampled[:prompt] == second.ledger.sampled[:prompt]
     assert not any(plan.ledger.sampled[prompt:])
     fourth = talk.plan("s")  # the rewritten reply stands now; only the last one is rewritten
@@ -199,8 +200,8 @@ def test_thinking_opened_by_the_prompt_and_dropped_later() -> None:
     plan = talk.plan("more")
     assert talk.vocab.text(plan.ledger.tokens) == plan.text
     assert plan.kept == len(talk.vocab.tokenize("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n", False, True))
-    assert plan.cause is not None
-    assert "turn 1" in plan.cause
+    assert plan.loss is not None
+    assert "turn 1" in plan.loss.note
     assert plan.ledger.segments[0].tokens == first.ledger.tokens[: plan.kept]
     assert len(plan.ledger.segments) == 2
 
@@ -208,11 +209,12 @@ def test_thinking_opened_by_the_prompt_and_dropped_later() -> None:
 def test_a_new_day_is_noticed() -> None:
     talk = Talk(DATE)
     talk.say("hi", "yo", end="<|im_end|>")
-    assert talk.plan("more").cause is None
+    assert talk.plan("more").loss is None
     talk.template = template(DATE, datetime(2026, 3, 10))
     plan = talk.plan("more")
     assert plan.kept == len(talk.vocab.tokenize("<|im_start|>system\nToday is ", False, True))
-    assert plan.cause == f"the template rewrote history in turn 1: the prompt differs from token {plan.kept} on"
+    assert plan.loss is not None
+    assert plan.loss.note == f"the template rewrote history in turn 1: the prompt differs from token {plan.kept} on"
     assert talk.vocab.text(plan.ledger.tokens) == plan.text
     assert len(plan.ledger.segments) == 2, "where the date differs no segment ends, for it is no turn's end"
 
@@ -222,7 +224,8 @@ def test_another_system_prompt_is_named() -> None:
     talk.say("hi", "abc", sampled=list(b"abc"), end="<|im_end|>")
     talk.system = "B"
     plan = talk.plan("more")
-    assert plan.cause == f"the system prompt changed, so the conversation was read again from token {plan.kept} on"
+    assert plan.loss is not None
+    assert plan.loss.note == f"the system prompt changed, so the conversation was read again from token {plan.kept} on"
     after = "<|im_end|>\n<|im_start|>user\nmore<|im_end|>\n<|im_start|>assistant\n"
     assert plan.ledger.segments[-1].tokens == (*b"abc", *talk.vocab.tokenize(after, False, True))
     # The ids are those sampled, but here they are prompt: this context never sampled them.
@@ -236,7 +239,7 @@ def test_replies_that_the_template_hides_are_no_trouble() -> None:
     talk.say("hi", "yo", end="</s>")
     plan = talk.plan("more")
     assert talk.vocab.text(plan.ledger.tokens) == plan.text == "<|start|>hi<|start|>more<|end|>"
-    assert plan.cause is not None
+    assert plan.loss is not None
 
 
 def test_a_reply_that_quotes_the_next_turn_is_not_mistaken_for_it() -> None:
@@ -244,7 +247,7 @@ def test_a_reply_that_quotes_the_next_turn_is_not_mistaken_for_it() -> None:
     talk.say("hi", " x\nUser: ok\nAssistant: y", end="</s>")
     talk.say("ok", " z", end="</s>")
     plan = talk.plan("ok")
-    assert plan.cause is None
+    assert plan.loss is None
     assert talk.vocab.text(plan.ledger.tokens) == (
         "User: hi\nAssistant: x\nUser: ok\nAssistant: y\nUser: ok\nAssistant: z\nUser: ok\nAssistant:"
     )
@@ -254,7 +257,7 @@ def test_words_that_look_like_our_marks_are_no_trouble() -> None:
     talk = Talk(CHATML)
     turn = talk.say("<reply~0> reply~reply", "<reply~0>ab", sampled=b"<reply~0>ab", end="<|im_end|>")
     plan = talk.plan("<reply~1>reply")
-    assert (plan.kept, plan.cause) == (len(turn.ledger), None)
+    assert (plan.kept, plan.loss) == (len(turn.ledger), None)
 
 
 def test_a_vocabulary_that_puts_a_space_before_words_does_not_do_so_in_the_middle() -> None:

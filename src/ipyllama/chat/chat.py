@@ -10,7 +10,7 @@ from textwrap import shorten
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ipyllama.chat.ledger import PromptPlan, Vocabulary, next_prompt
+from ipyllama.chat.ledger import Loss, PromptPlan, Vocabulary, next_prompt
 from ipyllama.chat.messages import Messages, conversation
 from ipyllama.chat.template import ChatTemplate
 from ipyllama.chat.tree import Tree
@@ -104,7 +104,8 @@ class Chat:
             system = parent.system if parent else self._system
         plan = next_prompt(self.llm.vocab, self._render, parent, text, system)
         turn = partial(Turn.of, message=text, parent=parent, system=system, cell=cell, prompt=plan.text)
-        return self.llm.generate(plan.ledger, chosen, (*notes, *_notes(plan)), partial(_record, self._tree, turn))
+        wrap = partial(_record, self._tree, turn, plan.loss)
+        return self.llm.generate(plan.ledger, chosen, (*notes, *_notes(plan)), wrap)
 
     @property
     def head(self) -> Turn | None:
@@ -171,11 +172,13 @@ class Chat:
 
 
 def _notes(plan: PromptPlan) -> tuple[str, ...]:
-    return (plan.cause,) if plan.cause else ()
+    return (plan.loss.note,) if plan.loss else ()
 
 
-def _record(tree: Tree, make: Callable[..., Turn], reply: Reply, ledger: Ledger) -> Turn:
+def _record(tree: Tree, make: Callable[..., Turn], loss: Loss | None, reply: Reply, ledger: Ledger) -> Turn:
     """The turn of a finished reply, put into the tree unless nothing was said. Runs on the model's worker thread."""
+    if loss is not None and reply.why is not None:
+        reply = replace(reply, why=replace(reply.why, cause=loss.cause, detail=loss.note))
     turn = make(reply, ledger=ledger)
     if not reply.tokens or reply.finish_reason == "error":
         return turn

@@ -17,6 +17,7 @@ from ipyllama.chat.layout import Layout, lay_out
 from ipyllama.chat.messages import Messages, conversation
 from ipyllama.chat.turn import Turn
 from ipyllama.ledger import Ledger
+from ipyllama.why import Cause
 
 
 class Vocabulary(Protocol):
@@ -37,13 +38,22 @@ class Vocabulary(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Loss:
+    """What became of the tokens of a conversation that are not used again."""
+
+    cause: Cause
+    note: str
+    """for the reader"""
+
+
+@dataclass(frozen=True, slots=True)
 class PromptPlan:
     """The next prompt: its tokens, the text they stand for, and how many leading tokens are the parent's."""
 
     ledger: Ledger
     text: str
     kept: int = 0
-    cause: str | None = None
+    loss: Loss | None = None
     """why less than the parent's whole ledger was kept; None where nothing was lost"""
 
 
@@ -63,8 +73,8 @@ def next_prompt(
     fresh = _rebuild(vocab, layout, parent.path) if layout else _begin(vocab, text)
     kept = parent.ledger.common_prefix(fresh)
     unchanged = layout is not None and layout.replies[-1].strip() == parent.text.strip()
-    cause = _cause(vocab, parent, system, kept, cut=unchanged)
-    return PromptPlan(_join(parent.ledger, kept, fresh), text, kept, cause)
+    loss = _loss(vocab, parent, system, kept, cut=unchanged)
+    return PromptPlan(_join(parent.ledger, kept, fresh), text, kept, loss)
 
 
 def _begin(vocab: Vocabulary, text: str) -> Ledger:
@@ -162,14 +172,16 @@ def _join(old: Ledger, n: int, fresh: Ledger) -> Ledger:
     return ledger.append_prompt(pending)
 
 
-def _cause(vocab: Vocabulary, parent: Turn, system: str | None, kept: int, cut: bool) -> str | None:
+def _loss(vocab: Vocabulary, parent: Turn, system: str | None, kept: int, cut: bool) -> Loss | None:
     ledger = parent.ledger
     lost = len(ledger) - kept
     if lost == 0 or (lost == 1 and vocab.is_eog(ledger.tokens[-1])):
         return None
     if system != parent.system:
-        return f"the system prompt changed, so the conversation was read again from token {kept} on"
+        note = f"the system prompt changed, so the conversation was read again from token {kept} on"
+        return Loss("system prompt changed", note)
     if cut and kept >= len(_parts(ledger)[0]):
         return None  # what a stop text cut off was never part of the conversation
     number = next(n for n, turn in enumerate(parent.path, start=1) if kept < len(turn.ledger))
-    return f"the template rewrote history in turn {number}: the prompt differs from token {kept} on"
+    note = f"the template rewrote history in turn {number}: the prompt differs from token {kept} on"
+    return Loss("template rewrote history", note)

@@ -75,7 +75,7 @@ class Generation:
 
     def _prefill(self) -> None:
         prompt = self._request.prompt
-        self._start = self._live.begin(prompt)
+        self._start = self._live.begin(prompt, self._request.options.reuse)
         self._position = self._start.position
         self._emit_prefill()
         for end in (end for end in piece_ends(prompt) if end > self._position):
@@ -126,8 +126,15 @@ class Generation:
             timings=self._timings(),
             model=self._request.model_name,
             seed=int(self._request.options.seed),
-            notes=(*self._request.notes, *self._notes, *self._unread()),
+            notes=(*self._request.notes, *self._notes, *self._inexact(), *self._unread()),
+            exact=start.exact,
+            why=start.why,
         )
+
+    def _inexact(self) -> tuple[str, ...]:
+        if self._start.exact:
+            return ()
+        return (f"reused to the token, up to {self._start.position:,}: not bit for bit what a cold run answers",)
 
     def _unread(self) -> tuple[str, ...]:
         done, total = len(self._live), len(self._request.prompt)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from ipyllama import _core
 from ipyllama.ledger import Ledger
+from ipyllama.options import Reuse
+from ipyllama.why import Why
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +18,9 @@ class Start:
 
     reused: int = 0
     restored: int = 0
+    exact: bool = True
+    """what is evaluated from here on equals a cold run bit for bit"""
+    why: Why | None = field(default=None, compare=False)
 
     @property
     def position(self) -> int:
@@ -30,7 +35,7 @@ class States(Protocol):
 
     def __len__(self) -> int: ...
 
-    def begin(self, ledger: Ledger) -> Start:
+    def begin(self, ledger: Ledger, reuse: Reuse) -> Start:
         """Make the sequence hold a start of the prompt, as long as can be had; never its last token."""
 
     def evaluate(self, tokens: Sequence[int]) -> None:

@@ -30,6 +30,7 @@ class Llama(Configurable):
     mirostat = Int(_DEFAULT.mirostat, help="1 or 2: steady surprise; 0 is off").tag(config=True)
     seed = Union([Int(), Unicode()], default_value=_DEFAULT.seed, help="a number, or 'random'").tag(config=True)
     stop = List(Unicode(), help="texts before which an answer ends").tag(config=True)
+    reuse = Unicode(_DEFAULT.reuse, help="'exact', or 'token': compute less after an edit").tag(config=True)
     system = Unicode("", help="system prompt of new conversations; '' leaves it to the template").tag(config=True)
     stream = Bool(True, help="show answers while they are written").tag(config=True)
 

@@ -3,7 +3,8 @@
 from ipyllama.prefix.block import Block, Origin, Probe
 from ipyllama.prefix.keys import Cut
 from ipyllama.prefix.local import LocalBackend
-from ipyllama.prefix.memory import Binding, Check, Found, PrefixMemory, Stats
+from ipyllama.prefix.memory import PrefixMemory
+from ipyllama.prefix.records import Binding, Check, Counts, Found, Stats
 from ipyllama.prefix.remote import FsspecBackend
 from ipyllama.prefix.store import StoreBackend, register_store_backend
 
@@ -11,6 +12,7 @@ __all__ = [
     "Binding",
     "Block",
     "Check",
+    "Counts",
     "Cut",
     "Found",
     "FsspecBackend",

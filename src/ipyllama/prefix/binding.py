@@ -13,7 +13,7 @@ from ipyllama.engine import PIECE
 from ipyllama.models.fingerprint import fingerprint
 from ipyllama.prefix.block import VERSION, Origin
 from ipyllama.prefix.keys import Cut
-from ipyllama.prefix.memory import Binding
+from ipyllama.prefix.records import Binding
 
 if TYPE_CHECKING:
     from ipyllama.loading import LoadOptions
@@ -24,7 +24,7 @@ _SWITCHES: Final = ("LLAMA_ATTN_ROT_DISABLE",)
 """Variables of the environment that make llama.cpp compute something else."""
 
 
-def binding(path: Path, model: _core.Model, options: LoadOptions) -> Binding:
+def binding(name: str, path: Path, model: _core.Model, options: LoadOptions) -> Binding:
     """How the states of a loaded model are named and cut. Not part of it: context size, GPU layers."""
     settings = {
         "kv_type": options.kv_type,
@@ -33,10 +33,18 @@ def binding(path: Path, model: _core.Model, options: LoadOptions) -> Binding:
         "format": VERSION,
         "piece": PIECE,
     }
-    digest = hashlib.sha256(fingerprint(path))
+    weights = fingerprint(path)
+    digest = hashlib.sha256(weights)
     digest.update(json.dumps(settings, sort_keys=True).encode())
     info = _core.build_info()
     build = hashlib.sha256(json.dumps([info, _core.system_info()], sort_keys=True).encode()).hexdigest()[:16]
     recurrent = model.is_recurrent or model.is_hybrid
     grid = CHECKPOINT if recurrent else min(PIECE, model.n_swa or PIECE)
-    return Binding(digest.digest(), Cut(grid, sampled=not recurrent), Origin(build, options.n_threads or 1))
+    return Binding(
+        digest.digest(),
+        Cut(grid, sampled=not recurrent),
+        Origin(build, options.n_threads or 1),
+        model=name,
+        weights=weights.hex(),
+        settings=settings,
+    )

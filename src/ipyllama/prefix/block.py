@@ -136,9 +136,10 @@ def _parsed(text: bytes) -> Header:
         key, parent = bytes.fromhex(found["key"]), bytes.fromhex(found["parent"])
         start, tokens, ends = int(found["start"]), _whole(found["tokens"]), _whole(found["ends"])
         origin = Origin(str(found["origin"]["build"]), int(found["origin"]["n_threads"]))
-        known = child_key(parent, tokens, start, ends)
+        exact = bool(found["exact"])
+        known = child_key(parent, tokens, start, ends, exact)
         header = Header(
-            Link(key, parent, start, tokens, ends),
+            Link(key, parent, start, tokens, ends, exact),
             origin,
             float(found["seconds"]),
             _probe(found["probe"]),
@@ -184,6 +185,7 @@ def _header(block: Block) -> bytes:
         "start": link.start,
         "tokens": link.tokens,
         "ends": link.ends,
+        "exact": link.exact,
         "origin": asdict(block.origin),
         "seconds": block.seconds,
         "probe": asdict(block.probe) if block.probe else None,

@@ -32,6 +32,8 @@ class Link:
     tokens: tuple[int, ...]
     ends: tuple[int, ...]
     """piece ends of the evaluation schedule in (start, end]"""
+    exact: bool = True
+    """False: computed after a cut inside a piece, so its bits are not a cold run's; it has no ends then"""
 
     @property
     def end(self) -> int:
@@ -48,9 +50,11 @@ def root_key(fingerprint: bytes) -> bytes:
     return hashlib.sha256(_DOMAIN + fingerprint).digest()
 
 
-def child_key(parent: bytes, tokens: Sequence[int], start: int, ends: Sequence[int]) -> bytes:
-    """Key of the block of `tokens` from position `start` after the block `parent`; `ends` as in `Link`."""
+def child_key(parent: bytes, tokens: Sequence[int], start: int, ends: Sequence[int], exact: bool = True) -> bytes:
+    """Key of the block of `tokens` from position `start` after the block `parent`; `ends` and `exact` as in `Link`."""
     digest = hashlib.sha256(parent)
+    if not exact:
+        digest.update(b"token-level")
     digest.update(np.array([len(tokens), len(ends)], "<u4").tobytes())
     digest.update(np.asarray(tokens, "<i4").tobytes())
     digest.update((np.asarray(ends, "<i8") - start).astype("<u4").tobytes())
@@ -80,15 +84,21 @@ def cut_points(ledger: Ledger, cut: Cut) -> list[int]:
     return sorted(points - {0})
 
 
-def chain(root: bytes, ledger: Ledger, cut: Cut) -> Iterator[Link]:
-    """The blocks of a ledger, first to last; tokens after the last point belong to none."""
+def chain(root: bytes, ledger: Ledger, cut: Cut, exact: int | None = None) -> Iterator[Link]:
+    """The blocks of a ledger, first to last; tokens after the last point belong to none. Those that end after the
+    position `exact` are token-level ones; None: there are none."""
     tokens, ends = ledger.tokens, piece_ends(ledger)
     parent, start, at = root, 0, 0
     for point in cut_points(ledger, cut):
         last = at
         while last < len(ends) and ends[last] <= point:
             last += 1
-        inside = tuple(ends[at:last])
-        key = child_key(parent, tokens[start:point], start, inside)
-        yield Link(key, parent, start, tokens[start:point], inside)
-        parent, start, at = key, point, last
+        is_exact = exact is None or point <= exact
+        link = link_after(parent, tokens[start:point], start, tuple(ends[at:last]) if is_exact else (), is_exact)
+        yield link
+        parent, start, at = link.key, point, last
+
+
+def link_after(parent: bytes, tokens: tuple[int, ...], start: int, ends: tuple[int, ...], exact: bool = True) -> Link:
+    """The block of `tokens` from position `start` after the block `parent`."""
+    return Link(child_key(parent, tokens, start, ends, exact), parent, start, tokens, ends, exact)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final
 
@@ -19,68 +18,69 @@ from numpy.typing import NDArray
 from ipyllama import _core
 from ipyllama.engine import Start, piece_ends, shared_end
 from ipyllama.errors import BadArgument, BadState, CannotTrim, LlamaError
-from ipyllama.ledger import Ledger
+from ipyllama.ledger import Ledger, common_prefix
+from ipyllama.options import Reuse
 from ipyllama.prefix.block import Block, Probe
 from ipyllama.prefix.keys import Link
-from ipyllama.prefix.memory import Found, PrefixMemory
+from ipyllama.prefix.memory import PrefixMemory
+from ipyllama.prefix.plan import Plan, choose
+from ipyllama.prefix.reason import Facts, explain
+from ipyllama.prefix.records import Found
+from ipyllama.prefix.search import find_to_the_token
 
 N_PROBED: Final = 8
 """Logits that prove a restored state."""
 TOLERANCE: Final = 0.02
 """Largest difference of a probed logit. On a CPU there is none; a GPU may round otherwise from run to run."""
-INSTANT: Final = 0.02
-"""Seconds that nobody notices: within them the plan that computes least wins."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """Keep the first `keep` live tokens, then put `found` after them."""
-
-    keep: int
-    found: tuple[Found, ...]
-    seconds: float
-    """predicted, with computing the rest of the prompt"""
-
-    @property
-    def end(self) -> int:
-        return self.found[-1].link.end if self.found else self.keep
+TOKEN_TOLERANCE: Final = 2.0
+"""The same under token-level reuse, where sums are taken in another order (measured: below 1 on SmolLM2)."""
 
 
 class Live:
     """Owned by the engine's worker thread; nobody else touches it."""
 
-    def __init__(self, sequence: _core.Sequence, memory: PrefixMemory, *, can_trim: bool) -> None:
+    def __init__(self, sequence: _core.Sequence, memory: PrefixMemory, n_ctx: int, *, can_trim: bool) -> None:
         self.sequence, self.memory = sequence, memory
-        self._can_trim = can_trim
+        self._n_ctx, self._can_trim = n_ctx, can_trim
         self._tokens: tuple[int, ...] = ()
         self._ends: list[int] = []
+        self._exact = 0  # up to here the state is what a cold run's would be, bit for bit
+        self._to_the_token = False
         self._links: list[Link] = []  # of the ledger that is being evaluated
         self._kept = 0  # how many of them the memory has, or will not take
         self._pending: tuple[Link, NDArray[np.uint8]] | None = None  # waits for its probe
         self._restored: tuple[Found, ...] = ()
         self._probe: Probe | None = None  # of the restored state, until the next step
         self._unusable: set[bytes] = set()  # keys that `find` sees and that could not be used for this prompt
+        self._refused = False  # a cut was wanted and could not be made
+        self._n_damaged = 0  # entries that were known to be damaged before this prompt
         self._buffer = np.empty(0, np.uint8)  # blocks from disk are read into the same memory again and again
 
     def __len__(self) -> int:
         return len(self._tokens)
 
-    def begin(self, ledger: Ledger) -> Start:
+    def begin(self, ledger: Ledger, reuse: Reuse = "exact") -> Start:
         """Make the sequence hold the longest start of the prompt that is at hand; its last token never counts.
 
         Afterwards `evaluate` continues from the returned position.
         """
         self._pending = self._probe = None
-        self._restored, self._unusable = (), set()
+        self._restored, self._unusable, self._refused = (), set(), False
+        self._to_the_token = reuse == "token" and self._can_trim
         self._links = self.memory.links(ledger)
+        self.memory.ask_remote(link for link in self._links if link.end < len(ledger))
         while True:
             plan = self._plan(ledger)
             self._cut(plan.keep)
-            if not plan.found or self._append(plan.found):
+            if len(self._tokens) == plan.keep and (not plan.found or self._append(plan.found)):
                 break
-        self._kept = sum(link.end <= len(self._tokens) for link in self._links)
-        reused = min(plan.keep, len(self._tokens))
-        return Start(reused, len(self._tokens) - reused)
+        n = len(self._tokens)
+        self._round_exact(ledger)
+        self._links = self.memory.links(ledger, None if self._exact == n else self._exact)
+        self._kept = sum(link.end <= n for link in self._links)
+        damaged = self.memory.counts.damaged[self._n_damaged :]
+        why = explain(self.memory, ledger, self._n_ctx, Facts(n, "; ".join(damaged), self._refused))
+        return Start(plan.keep, n - plan.keep, exact=self._exact == n, why=why)
 
     def evaluate(self, tokens: Sequence[int]) -> None:
         """One step: append a piece. After `Aborted` the sequence holds whole pieces only."""
@@ -92,8 +92,10 @@ class Live:
             raise
         if len(tokens) > 1:
             self.memory.rates.prefill.learn(len(tokens), time.perf_counter() - began)
+        exact = self._exact == len(self._tokens)
         self._tokens += tuple(tokens)
         self._ends.append(len(self._tokens))
+        self._exact = len(self._tokens) if exact else self._exact
         self._keep_pending(tokens[0] if len(tokens) == 1 else None)
         self._keep_reached()
 
@@ -106,7 +108,7 @@ class Live:
         if probe is None or len(tokens) != 1 or tokens[0] != probe.token:
             return True
         now = self.sequence.logits()[list(probe.ids)]
-        if np.allclose(now, probe.logits, rtol=0, atol=TOLERANCE):
+        if np.allclose(now, probe.logits, rtol=0, atol=TOKEN_TOLERANCE if self._to_the_token else TOLERANCE):
             return True
         for found in self._restored:
             self.memory.quarantine(found.link, "the model answers differently after it")
@@ -116,35 +118,38 @@ class Live:
     def finish(self, ledger: Ledger) -> None:
         """Hand the rest of what was evaluated to the memory. `ledger` is the prompt and what was sampled."""
         saved_to = self._links[self._kept - 1].end if self._kept else 0
-        self._links = self.memory.links(ledger)
+        n = len(self._tokens)
+        self._links = self.memory.links(ledger, None if self._exact == n else self._exact)
         self._kept = sum(link.end <= saved_to for link in self._links)
         self._keep_reached()
         self._keep_pending(None)
+        self._n_damaged = len(self.memory.counts.damaged)
+        if n:
+            self.memory.seen.add(self.memory.binding.root, ledger.head(n))
 
     def clear(self) -> None:
         """Forget the active sequence; what is kept elsewhere stays."""
         self.sequence.clear()
-        self._tokens, self._ends = (), []
+        self._tokens, self._ends, self._exact = (), [], 0
 
     # -- the way in ---------------------------------------------------------------------------------------
 
-    def _plan(self, ledger: Ledger) -> _Plan:
-        """The way to the prompt's state with the least predicted time; of equals, the one that computes least."""
-        tokens, ends = ledger.tokens, piece_ends(ledger)[:-1]
-        live = shared_end(self._tokens, self._ends, tokens, ends)
+    def _plan(self, ledger: Ledger) -> Plan:
+        if self._to_the_token:
+            live = min(common_prefix(self._tokens, ledger.tokens), len(ledger) - 1)
+            found = [] if self._unusable else find_to_the_token(self.memory, ledger, self._n_ctx)
+        else:
+            live = self._shared(ledger)
+            found = self._usable(ledger)
         if not self._can_trim and live < len(self._tokens):
+            self._refused = self._refused or live > 0
             live = 0
-        found = self._usable(ledger)
-        compute = self.memory.rates.prefill.seconds
-        plans = [_Plan(live, (), compute(len(tokens) - live))]
-        joints = {0} | {block.link.end for block in found if block.link.end <= live}
-        for keep in (0, max(joints)) if self._can_trim or live in joints else (0,):
-            blocks = tuple(block for block in found if block.link.start >= keep)
-            if blocks:
-                rest = compute(len(tokens) - blocks[-1].link.end)
-                plans.append(_Plan(keep, blocks, self.memory.restore_seconds(blocks) + rest))
-        limit = min(plan.seconds for plan in plans) + INSTANT
-        return max((plan for plan in plans if plan.seconds <= limit), key=lambda plan: (plan.end, -plan.seconds))
+        return choose(self.memory, len(ledger), live, found, can_cut=self._can_trim)
+
+    def _shared(self, ledger: Ledger) -> int:
+        """Up to where what is live equals a cold run of the prompt, at the end of a piece that both have."""
+        ends = [end for end in self._ends if end <= self._exact]
+        return shared_end(self._tokens, ends, ledger.tokens, piece_ends(ledger)[:-1])
 
     def _usable(self, ledger: Ledger) -> list[Found]:
         """Blocks at hand, up to the last after which evaluation can go on."""
@@ -157,26 +162,49 @@ class Live:
     def _append(self, wanted: Sequence[Found]) -> bool:
         """Put blocks after what is live: all of them, or none and the sequence is empty."""
         began = time.perf_counter()
+        exact_keys = {link.key for link in self._links}
         blocks: list[Block] = []
         for found in wanted:
-            block = self.memory.load(found, self._room(found))
+            block = self._fetch(found)
             if block is None:
                 self._unusable.add(found.link.key)
                 self.clear()
                 return False
-            try:
-                self.sequence.append(block.state, block.link.tokens)
-            except (BadState, BadArgument, CannotTrim) as error:
-                self._unusable.add(found.link.key)
-                self.memory.quarantine(found.link, str(error))
-                self.clear()
-                return False
-            self._tokens += block.link.tokens
+            same = block.origin == self.memory.binding.origin and found.link.key in exact_keys
+            if same and self._exact == len(self._tokens):
+                self._exact = found.end
+            self._tokens += block.link.tokens[: found.take]
             self._ends.extend(block.link.ends)
             blocks.append(block)
-        self._restored, self._probe = tuple(wanted), blocks[-1].probe
+        self._restored = tuple(wanted)
+        self._probe = blocks[-1].probe if wanted[-1].take is None else None
         self.memory.restored(wanted, blocks, time.perf_counter() - began)
         return True
+
+    def _fetch(self, found: Found) -> Block | None:
+        """Bring a block to the end of the sequence; None, and it may be there in part, where that cannot be done."""
+        block = self.memory.load(found, self._room(found))
+        if block is None or (block.origin != self.memory.binding.origin and not self._to_the_token):
+            return None
+        try:
+            self.sequence.append(block.state, block.link.tokens)
+        except (BadState, BadArgument, CannotTrim) as error:
+            self.memory.quarantine(found.link, str(error))
+            return None
+        if found.take is not None:
+            try:
+                self.sequence.trim(found.end)
+            except CannotTrim:
+                self._refused = True
+                return None
+        return block
+
+    def _round_exact(self, ledger: Ledger) -> None:
+        """Evaluation that goes on inside a piece is not what a cold run does: exact is then what ends with a piece."""
+        n = len(self._tokens)
+        if self._exact == n == self._shared(ledger):
+            return
+        self._exact = min(self._exact, self._shared(ledger))
 
     def _room(self, found: Found) -> NDArray[np.uint8]:
         needed = int(len(found.link.tokens) * self.memory.rates.bytes_per_token * 1.5)
@@ -194,10 +222,12 @@ class Live:
         try:
             self.sequence.trim(n)
         except CannotTrim:
+            self._refused = True
             self.clear()
         else:
             self._tokens = self._tokens[:n]
             self._ends = [end for end in self._ends if end <= n]
+            self._exact = min(self._exact, n)
 
     def _drop_partial_piece(self) -> None:
         extra = len(self.sequence) - len(self._tokens)

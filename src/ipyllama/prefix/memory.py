@@ -2,120 +2,55 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ipyllama.errors import BadOption, BadState
-from ipyllama.ledger import Ledger
+from ipyllama.ledger import Ledger, common_prefix
 from ipyllama.models import Progress
-from ipyllama.prefix.block import Block, Origin
+from ipyllama.prefix.block import Block
 from ipyllama.prefix.blocks import BlockStore
-from ipyllama.prefix.keys import Cut, Link, chain, root_key
+from ipyllama.prefix.keys import Link, chain
 from ipyllama.prefix.ram import RamTier
 from ipyllama.prefix.rates import Rate, Rates
+from ipyllama.prefix.records import Binding, Check, Counts, Found, Place, Stats
+from ipyllama.prefix.seen import Seen
 from ipyllama.prefix.sizes import parse_bytes, parse_seconds
 from ipyllama.prefix.store import StoreBackend, make_backend
 from ipyllama.prefix.tier import TIMEOUT, RemoteOptions, RemoteTier
 from ipyllama.prefix.writer import Writer
 
-Place = Literal["RAM", "disk", "remote"]
 BYTES_LIMIT: Final = "10G"
 RAM_LIMIT: Final = 1 << 30
+CHILDREN: Final = 64
+"""Blocks after the same block that are looked at for the one most like a prompt: the latest."""
 NOTICED: Final = 0.02
 """Seconds. A block that takes this much longer to restore than to compute is not kept."""
-
-
-@dataclass(frozen=True, slots=True)
-class Binding:
-    """A model in use, as far as its states depend on it."""
-
-    fingerprint: bytes
-    """of everything that changes a state: weights, KV types, attention, adapters, upstream's format"""
-    cut: Cut
-    origin: Origin
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A block that is at hand."""
-
-    link: Link
-    place: Place
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """What a prompt would find: how many of its tokens are at hand, where, and what the rest is predicted to cost."""
-
-    n_tokens: int
-    n_found: int
-    places: dict[Place, int]
-    restore_seconds: float
-    compute_seconds: float
-
-    def __str__(self) -> str:
-        found = ", ".join(f"{n:,} in {place}" for place, n in self.places.items())
-        return (
-            f"{self.n_found:,} of {self.n_tokens:,} tokens are at hand{f' ({found})' if found else ''}: restoring them "
-            f"takes about {self.restore_seconds:.2f} s, computing the rest {self.compute_seconds:.2f} s"
-        )
-
-
-@dataclass(slots=True)
-class Counts:
-    """What happened since the memory was made."""
-
-    hits: int = 0
-    """blocks restored"""
-    saved: int = 0
-    """blocks handed to the writer"""
-    seconds: float = 0.0
-    """of computing that restoring has spared"""
-    damaged: list[str] = field(default_factory=list)
-    """what was quarantined, and why"""
-
-
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """`nbytes` and `blocks` on disk, in RAM, and what was spared."""
-
-    location: Path | None
-    remote: str
-    """where else blocks are looked for; empty where nowhere"""
-    disk_bytes: int
-    disk_blocks: int
-    bytes_limit: int
-    ram_bytes: int
-    ram_blocks: int
-    ram_limit: int
-    counts: Counts
-    problem: str
-    """why nothing is saved, or the remote is not used; empty where all is well"""
 
 
 class PrefixMemory:
     """Prefix states in RAM and, with a `location`, on disk. `location=None` keeps nothing on disk. `backend` names
     another kind of store there (`register_store_backend`).
 
+    `bytes_limit` bounds the disk, `ram_limit` the RAM (numbers, or texts like "10G"); `age_limit` is the time without
+    use after which a block is deleted ("30d", seconds, a timedelta; looked at once a day). With `verbose` 0 nothing is
+    said where nothing can be saved. A store that is damaged, full or gone costs time, never an answer.
+
     `remote` is looked in for what is not here: a URL that fsspec speaks, such as "s3://bucket/folder", or a
     `StoreBackend`. What comes from it is kept here as well; with `write_through` what is saved here is sent there.
     What does not come within `remote_timeout` seconds, or the time that computing would take, is computed. A `location`
     with "://" in it is a remote that is written to, without a disk of one's own. Nothing is deleted from a remote.
-
-    `bytes_limit` bounds the disk, `ram_limit` the RAM (numbers, or texts like "10G"); `age_limit` is the time without
-    use after which `reduce_size` deletes ("30d", seconds, a timedelta). With `verbose` 0 nothing is said where nothing
-    can be saved. A store that is damaged, full or gone costs time, never an answer.
     """
 
     def __init__(  # noqa: PLR0913 - joblib's words, each by name
@@ -144,8 +79,12 @@ class PrefixMemory:
             remote = make_backend("fsspec", remote)
         options = RemoteOptions(write_through, remote_timeout)
         self.remote = RemoteTier(remote, options, self._warn) if remote is not None else None
+        self.seen = Seen()
+        self.bindings: dict[bytes, Binding] = {}
+        self.paused = False
         self._lock = threading.Lock()
         self._binding: Binding | None = None
+        self._outdated: set[bytes] = set()  # keys of blocks that another build or number of threads made
 
     # -- a model's view -----------------------------------------------------------------------------------
 
@@ -153,6 +92,8 @@ class PrefixMemory:
         """The same store, asked about one model; RAM is the model's own."""
         bound = copy.copy(self)
         bound._binding, bound.rates, bound.counts = binding, Rates(), Counts()
+        bound._outdated = set()
+        self.bindings[binding.root] = binding
         bound.ram = RamTier(self.ram.bytes_limit if ram_limit is None else parse_bytes(ram_limit))
         return bound
 
@@ -168,27 +109,49 @@ class PrefixMemory:
         """Where blocks are kept and looked for beside RAM: here and elsewhere; empty where nowhere."""
         return (str(self.location or ""), self.remote.name if self.remote else "")
 
-    def links(self, ledger: Ledger) -> list[Link]:
-        """The blocks that a ledger is made of."""
-        return list(chain(root_key(self.binding.fingerprint), ledger, self.binding.cut))
+    def links(self, ledger: Ledger, exact: int | None = None) -> list[Link]:
+        """The blocks that a ledger is made of; after the position `exact` they are token-level ones."""
+        return list(chain(self.binding.root, ledger, self.binding.cut, exact))
+
+    def child(self, parent: bytes, at: int, tokens: tuple[int, ...], n_ctx: int) -> Found | None:
+        """Of the blocks after the block `parent`, which ends at `at`, the one that has most leading tokens in common
+        with `tokens[at:]`; `take` may be 0. None where there is none that ends within `n_ctx`. Reads headers."""
+        if self.paused:
+            return None
+        wanted, best = tokens[at:], None
+        for link, place in self._children(parent):
+            if link.start == at and link.end <= n_ctx:
+                n = common_prefix(link.tokens, wanted)
+                if best is None or n > best.n_tokens:
+                    best = Found(link, place, None if n == len(link.tokens) else n)
+        return best
+
+    def ask_remote(self, links: Iterable[Link]) -> None:
+        """Let the remote say which of these consecutive blocks it has, if it is worth asking: `find` knows then."""
+        if self.remote is None or self.paused:
+            return
+        missing = [link for link in links if self._place(link) in (None, "remote")]
+        n = sum(len(link.tokens) for link in missing)
+        seconds = self.rates.prefill.seconds(n)
+        if seconds > self.rates.remote.seconds(n * self.rates.bytes_per_token):
+            self.remote.ask(missing, seconds)
 
     def find(self, links: Iterable[Link]) -> list[Found]:
         """Those of consecutive blocks that are at hand, up to the first that is not. Reads no block."""
-        links = list(links)
-        places = [self._place(link) for link in links]
-        missing = [link for link, place in zip(links, places, strict=True) if place is None]
-        elsewhere = self._elsewhere(missing)
         found: list[Found] = []
-        for link, place in zip(links, places, strict=True):
-            if place is None and link.key not in elsewhere:
+        for link in links if not self.paused else ():
+            place = self._place(link)
+            if place is None:
                 break
-            found.append(Found(link, place or "remote"))
+            found.append(Found(link, place))
         return found
 
     def check(self, tokens: Ledger | Sequence[int]) -> Check:
-        """What a prompt of these tokens would find in RAM and on disk."""
+        """What a prompt of these tokens would find in RAM, on disk and at the remote."""
         ledger = tokens if isinstance(tokens, Ledger) else Ledger().append_prompt(tokens)
-        found = self.find([link for link in self.links(ledger) if link.end < len(ledger)])
+        links = [link for link in self.links(ledger) if link.end < len(ledger)]
+        self.ask_remote(links)
+        found = self.find(links)
         places: dict[Place, int] = {}
         for block in found:
             places[block.place] = places.get(block.place, 0) + len(block.link.tokens)
@@ -204,20 +167,21 @@ class PrefixMemory:
 
     def wants(self, link: Link) -> bool:
         """True if a block is worth copying out: it would be kept, and it is not at hand yet."""
+        if self.paused:
+            return False
         kept = self.ram.bytes_limit > 0 or (self._writer is not None and not self._writer.failed)
         lost = self.restore_seconds([Found(link, "disk")]) - self.rates.prefill.seconds(len(link.tokens))
-        return kept and lost < NOTICED and self._place(link) is None
+        return kept and lost < NOTICED and (link.key in self._outdated or self._place(link) in (None, "remote"))
 
     def load(self, found: Found, out: NDArray[np.uint8] | None = None) -> Block | None:
         """A block that `find` saw. None, and it is quarantined if it is damaged, where it cannot be used after all."""
-        link = found.link
-        block = self.ram.get(link.key) or self._read(link, out)
+        block = self.ram.get(found.link.key) or self._read(found.link, out)
         if block is None and found.place == "remote" and self.remote is not None:
-            block = self.remote.load(link, self._keep)
-        if block is None or block.origin != self.binding.origin:
+            block = self.remote.load(found.link, self._keep)
+        if block is None or block.link != found.link:  # a hash alone is never believed
             return None
-        if (block.link.tokens, block.link.ends) != (link.tokens, link.ends):  # a hash alone is never believed
-            return None
+        if block.origin != self.binding.origin:
+            self._outdated.add(found.link.key)
         return block
 
     def restored(self, found: Sequence[Found], blocks: Sequence[Block], seconds: float) -> None:
@@ -230,8 +194,12 @@ class PrefixMemory:
             self._rate(found[0].place).learn(sum(block.nbytes for block in blocks), seconds)
 
     def save(self, block: Block) -> None:
-        """Keep a block in RAM, and on disk soon."""
+        """Keep a block in RAM, and on disk soon, in place of one that another build or number of threads made."""
         self.ram.put(block)
+        if block.link.key in self._outdated:
+            self._outdated.discard(block.link.key)
+            if self.store is not None:
+                self.store.remove(block.link.parent, block.link.key)
         self.rates.bytes_per_token = block.nbytes / len(block.link.tokens)
         if self._writer is not None:
             self._writer.put(block)
@@ -305,22 +273,27 @@ class PrefixMemory:
     def _place(self, link: Link) -> Place | None:
         if link.key in self.ram:
             return "RAM"
-        return "disk" if self.store is not None and self.store.has(link.parent, link.key) else None
+        if self.store is not None and self.store.has(link.parent, link.key):
+            return "disk"
+        return "remote" if self.remote is not None and self.remote.has(link.key) else None
 
-    def _elsewhere(self, links: Sequence[Link]) -> set[bytes]:
-        """The keys of blocks that the remote has, if it is worth asking."""
-        n = sum(len(link.tokens) for link in links)
-        seconds = self.rates.prefill.seconds(n)
-        if self.remote is None or seconds < self.rates.remote.seconds(n * self.rates.bytes_per_token):
-            return set()
-        return self.remote.find(links, seconds)
+    def _children(self, parent: bytes) -> Iterator[tuple[Link, Place]]:
+        for link in self.ram.children(parent):
+            yield link, "RAM"
+        if self.store is None:
+            return
+        entries = sorted(self.store.children(parent), key=lambda entry: -entry.used)
+        for entry in entries[:CHILDREN]:
+            with contextlib.suppress(BadState, OSError):  # damaged, or gone in the meantime
+                link = self.store.header(entry).link
+                if link.parent == parent:
+                    yield link, "disk"
 
     def _keep(self, block: Block) -> None:
         """What came from the remote is at hand from now on."""
-        if block.origin == self.binding.origin:
-            self.ram.put(block)
-            if self._writer is not None:
-                self._writer.put(block)
+        self.ram.put(block)
+        if self._writer is not None:
+            self._writer.put(block)
 
     def _rate(self, place: Place) -> Rate:
         return {"RAM": self.rates.ram, "disk": self.rates.disk, "remote": self.rates.remote}[place]

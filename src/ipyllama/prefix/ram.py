@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from ipyllama.prefix.block import Block
+from ipyllama.prefix.keys import Link
 
 
 class RamTier:
@@ -21,6 +22,11 @@ class RamTier:
     def get(self, key: bytes) -> Block | None:
         with self._lock:
             return self._blocks.get(key)
+
+    def children(self, parent: bytes) -> list[Link]:
+        """The blocks that follow the block `parent`."""
+        with self._lock:
+            return [block.link for block in self._blocks.values() if block.link.parent == parent]
 
     def put(self, block: Block) -> None:
         """Keep a block, unless it is larger than the limit."""

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import dropwhile, islice, takewhile
 from typing import Any, Final, TypeVar
 
 from ipyllama.errors import BadState, LlamaError
@@ -49,7 +49,8 @@ class RemoteOptions:
 
 
 class RemoteTier:
-    """One remote store. `find` and `load` belong to the thread that generates; `warn` is told of the first failure."""
+    """One remote store. `ask`, `has` and `load` are for the thread that generates; `warn` is told of the first
+    failure."""
 
     def __init__(self, backend: StoreBackend, options: RemoteOptions, warn: Callable[[str], None]) -> None:
         self.name, self.options = str(backend), options
@@ -58,7 +59,7 @@ class RemoteTier:
         self._readers, self._sender = _Threads(N_READERS, "ipyllama-remote"), _Threads(1, "ipyllama-remote-send")
         self._there: set[bytes] = set()
         self._absent: dict[bytes, float] = {}
-        self._ahead: list[Link] = []  # found and not asked for yet, in order
+        self._found: dict[bytes, Link] = {}  # in order
         self._coming: dict[bytes, Future[Block | None]] = {}
         self._deadline = 0.0
         self._sending: dict[Future[None], int] = {}
@@ -69,32 +70,36 @@ class RemoteTier:
         """Why it is not used at the moment; empty where all is well."""
         return self._reading.problem or self._writing.problem
 
-    def find(self, links: Sequence[Link], seconds: float) -> set[bytes]:
-        """The keys of those of consecutive blocks that are there, as far as the remote tells in time.
+    def ask(self, links: Sequence[Link], seconds: float) -> None:
+        """Which of these consecutive blocks are there, as far as the remote tells in time: `has` knows then.
 
         `seconds` is what computing them would take: asking and loading together are given no more.
         """
-        self._deadline, self._ahead, self._coming = time.monotonic() + min(seconds, self.options.timeout), [], {}
+        self._deadline, self._found, self._coming = time.monotonic() + min(seconds, self.options.timeout), {}, {}
         if not self._reading.well:
-            return set()
+            return
         links = list(takewhile(lambda link: self._known(link) is not False, links))
         asked = {link.key: self._ask(link) for link in links if self._known(link) is None}
         for link in links:
             if link.key in asked and not (self._wait(asked[link.key]) and asked[link.key].result()):
                 break
-            self._ahead.append(link)
+            self._found[link.key] = link
         for future in asked.values():
             future.cancel()
-        return {link.key for link in self._ahead} if self._reading.well else set()
+
+    def has(self, key: bytes) -> bool:
+        """True if the last `ask` found the block, and the remote is in use."""
+        return key in self._found and self._reading.well
 
     def load(self, link: Link, keep: Callable[[Block], None]) -> Block | None:
-        """A block that `find` saw, None if it does not come in time. `keep` gets it in any case, on another thread."""
+        """A block that `ask` found, None if it does not come in time. `keep` gets it in any case, on another thread."""
         if not self._reading.well:
             return None
-        while self._ahead and len(self._coming) < N_READERS:
-            ahead = self._ahead.pop(0)
-            self._coming[ahead.key] = self._fetch(ahead, keep)
-        future = self._coming.pop(link.key, None) or self._fetch(link, keep)
+        from_here = dropwhile(lambda found: found.key != link.key, self._found.values())
+        for ahead in (link, *islice(from_here, 1, N_READERS)):
+            if ahead.key not in self._coming:
+                self._coming[ahead.key] = self._fetch(ahead, keep)
+        future = self._coming.pop(link.key)
         if not self._wait(future):
             return None
         if (block := future.result()) is None:

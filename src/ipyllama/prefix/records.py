@@ -1,0 +1,102 @@
+"""What the prefix memory says: which model it is asked about, what it found, what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from ipyllama.prefix.block import Origin
+from ipyllama.prefix.keys import Cut, Link, root_key
+
+Place = Literal["RAM", "disk", "remote"]
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A model in use, as far as its states depend on it."""
+
+    fingerprint: bytes
+    """of everything that changes a state: weights, KV types, attention, adapters, upstream's format"""
+    cut: Cut
+    origin: Origin
+    model: str = ""
+    """its name, for people"""
+    weights: str = ""
+    """digest of its file"""
+    settings: Mapping[str, object] = field(default_factory=dict)
+    """what else the fingerprint covers"""
+
+    @property
+    def root(self) -> bytes:
+        """The key that its first blocks follow."""
+        return root_key(self.fingerprint)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A block that is at hand."""
+
+    link: Link
+    place: Place
+    take: int | None = None
+    """only its first `take` tokens are wanted; None: all"""
+
+    @property
+    def n_tokens(self) -> int:
+        return len(self.link.tokens) if self.take is None else self.take
+
+    @property
+    def end(self) -> int:
+        return self.link.start + self.n_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What a prompt would find: how many of its tokens are at hand, where, and what the rest is predicted to cost."""
+
+    n_tokens: int
+    n_found: int
+    places: dict[Place, int]
+    restore_seconds: float
+    compute_seconds: float
+
+    def __str__(self) -> str:
+        found = ", ".join(f"{n:,} in {place}" for place, n in self.places.items())
+        return (
+            f"{self.n_found:,} of {self.n_tokens:,} tokens are at hand{f' ({found})' if found else ''}: restoring them "
+            f"takes about {self.restore_seconds:.2f} s, computing the rest {self.compute_seconds:.2f} s"
+        )
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened since the memory was made."""
+
+    hits: int = 0
+    """blocks restored"""
+    saved: int = 0
+    """blocks handed to the writer"""
+    seconds: float = 0.0
+    """of computing that restoring has spared"""
+    damaged: list[str] = field(default_factory=list)
+    """what was quarantined, and why"""
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """`nbytes` and `blocks` on disk, in RAM, and what was spared."""
+
+    location: Path | None
+    remote: str
+    """where else blocks are looked for; empty where nowhere"""
+    disk_bytes: int
+    disk_blocks: int
+    bytes_limit: int
+    ram_bytes: int
+    ram_blocks: int
+    ram_limit: int
+    counts: Counts
+    problem: str
+    """why nothing is saved, or the remote is not used; empty where all is well"""
