@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,9 @@ from ipyllama.prefix.sizes import parse_bytes, parse_seconds
 from ipyllama.prefix.store import StoreBackend, make_backend
 from ipyllama.prefix.tier import TIMEOUT, RemoteOptions, RemoteTier
 from ipyllama.prefix.writer import Writer
+
+if TYPE_CHECKING:
+    from ipyllama.prefix.bundle import Exported, Imported
 
 BYTES_LIMIT: Final = "10G"
 RAM_LIMIT: Final = 1 << 30
@@ -108,6 +111,11 @@ class PrefixMemory:
     def places(self) -> tuple[str, str]:
         """Where blocks are kept and looked for beside RAM: here and elsewhere; empty where nowhere."""
         return (str(self.location or ""), self.remote.name if self.remote else "")
+
+    @property
+    def writer(self) -> Writer | None:
+        """What saves blocks on disk; None where nothing does."""
+        return self._writer
 
     def links(self, ledger: Ledger, exact: int | None = None) -> list[Link]:
         """The blocks that a ledger is made of; after the position `exact` they are token-level ones."""
@@ -247,6 +255,32 @@ class PrefixMemory:
         written = self._writer.flush(timeout) if self._writer else True
         left = None if timeout is None else max(0.0, timeout - (time.monotonic() - began))
         return (self.remote.flush(left) if self.remote else True) and written
+
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        prompts: Iterable[Ledger | Sequence[int]] | None = None,
+        progress: Progress | None = None,
+    ) -> Exported:
+        """Write prefix states of this model to one file: all that are on disk, or the beginnings of `prompts` (ledgers,
+        or lists of token ids) that are here. `progress` is called with (done, total, label), in blocks.
+
+        Whoever gets the file can read the prompts' token ids in it. Raises `StoreError` where it cannot be written.
+        """
+        from ipyllama.prefix.bundle import export_bundle
+
+        return export_bundle(self, path, prompts, progress)
+
+    def import_(self, path: str | os.PathLike[str], progress: Progress | None = None) -> Imported:
+        """Take over the prefix states in a file that `export` wrote; what is damaged in it is refused, and named.
+
+        A state from elsewhere is as good as who made it: it is checked for damage, and it can run no code. Raises
+        `BadBundle` where the file is for another model or no bundle, `StoreError` where it does not fit or cannot be
+        saved.
+        """
+        from ipyllama.prefix.bundle import import_bundle
+
+        return import_bundle(self, path, progress)
 
     def verify(self, progress: Progress | None = None) -> list[str]:
         """Read every block on disk; damaged ones are quarantined and named."""
