@@ -31,7 +31,8 @@ class Link:
     start: int
     tokens: tuple[int, ...]
     ends: tuple[int, ...]
-    """piece ends of the evaluation schedule in (start, end]"""
+    """ends of the pieces of the evaluation schedule that these tokens were evaluated in: those in (start, end] and,
+    where the block ends inside a piece, the end of that piece, because the bits depend on its length"""
     exact: bool = True
     """False: computed after a cut inside a piece, so its bits are not a cold run's; it has no ends then"""
 
@@ -94,7 +95,9 @@ def chain(root: bytes, ledger: Ledger, cut: Cut, exact: int | None = None) -> It
         while last < len(ends) and ends[last] <= point:
             last += 1
         is_exact = exact is None or point <= exact
-        link = link_after(parent, tokens[start:point], start, tuple(ends[at:last]) if is_exact else (), is_exact)
+        whole = last > at and ends[last - 1] == point
+        own = tuple(ends[at : last if whole else last + 1]) if is_exact else ()
+        link = link_after(parent, tokens[start:point], start, own, is_exact)
         yield link
         parent, start, at = link.key, point, last
 

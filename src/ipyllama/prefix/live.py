@@ -174,7 +174,7 @@ class Live:
             if same and self._exact == len(self._tokens):
                 self._exact = found.end
             self._tokens += block.link.tokens[: found.take]
-            self._ends.extend(block.link.ends)
+            self._ends.extend(end for end in block.link.ends if end <= found.end)
             blocks.append(block)
         self._restored = tuple(wanted)
         self._probe = blocks[-1].probe if wanted[-1].take is None else None
