@@ -156,11 +156,11 @@ def _parsed(text: bytes) -> Header:
 def _sound(header: Header) -> bool:
     """True if positions and amounts can be: a checksum tells of damage, not of who wrote it."""
     link, probe = header.link, header.probe
-    inside = [link.start, *link.ends, link.end + 1]
     return (
         bool(link.tokens)
         and link.start >= 0
-        and all(a < b for a, b in pairwise(inside))
+        and all(a < b for a, b in pairwise((link.start, *link.ends)))
+        and all(end <= link.end for end in link.ends[:-1])
         and header.nbytes >= 0
         and 0 <= header.seconds < math.inf
         and (probe is None or (len(probe.ids) == len(probe.logits) and min(probe.ids, default=0) >= 0))
