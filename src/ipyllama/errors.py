@@ -85,6 +85,10 @@ class StoreError(LlamaError):
     """A place for saved prefix states cannot be written to, or not be trusted."""
 
 
+class StoreBusy(StoreError):
+    """Other processes keep a place for saved prefix states locked."""
+
+
 class BadBundle(LlamaError):
     """A file of prefix states is not one, is damaged, or was made for another model or format."""
 

@@ -255,10 +255,7 @@ def _keep(memory: PrefixMemory, block: Block) -> bool:
         known = block.link.key in memory.ram
         memory.ram.put(block)
         return not known
-    try:
-        return memory.writer.write(block)
-    except TimeoutError as error:
-        raise StoreError(f"{error}: try again") from error
+    return memory.writer.write(block)
 
 
 def _checked(bundle: zipfile.ZipFile, info: zipfile.ZipInfo) -> Block:

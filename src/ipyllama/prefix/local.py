@@ -22,7 +22,7 @@ from typing import BinaryIO, Final
 
 from filelock import FileLock, Timeout
 
-from ipyllama.errors import BadState, StoreError
+from ipyllama.errors import BadState, StoreBusy, StoreError
 from ipyllama.prefix.store import Item, register_store_backend
 
 LOCK_PATIENCE: Final = 10.0
@@ -44,7 +44,7 @@ class LocalBackend:
     def open(self, name: str) -> BinaryIO:
         """As `StoreBackend.open`: follows no link and waits for no pipe. `BadState` where it is no file of ours."""
         flags = os.O_RDONLY | _NO_FOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-        descriptor = os.open(self.folder / name, flags)
+        descriptor = os.open(self._place(name), flags)
         info = os.fstat(descriptor)
         problem = "" if stat.S_ISREG(info.st_mode) else "it is not a file"
         problem = problem or ("" if _is_ours(info) else "it belongs to another user")
@@ -67,26 +67,31 @@ class LocalBackend:
 
     def exists(self, name: str) -> bool:
         """As `StoreBackend.exists`."""
-        return self._may_be_read() and os.path.lexists(self.folder / name)
+        try:
+            return os.path.lexists(self._place(name))
+        except OSError:
+            return False
 
     def delete(self, name: str) -> None:
         """As `StoreBackend.delete`."""
         with self._advised(), contextlib.suppress(FileNotFoundError):
-            os.unlink(self.folder / name)
+            os.unlink(self._place(name))
 
     def move(self, name: str, to: str) -> None:
         """As `StoreBackend.move`."""
         with self._advised():
+            place = self._place(name)
             self._make_folders((self.folder / to).parent)
-            os.replace(self.folder / name, self.folder / to)
+            os.replace(place, self.folder / to)
 
     def touch(self, name: str) -> None:
         """As `StoreBackend.touch`."""
-        os.utime(self.folder / name)
+        os.utime(self._place(name))
 
     def items(self, folder: str) -> Iterator[Item]:
         """As `StoreBackend.items`: follows no link."""
-        if self._may_be_read():
+        with contextlib.suppress(OSError):
+            self._check_folders(Path(folder))
             yield from _items(self.folder / folder, folder)
 
     @contextlib.contextmanager
@@ -97,7 +102,7 @@ class LocalBackend:
             try:
                 self._lock.acquire()
             except Timeout:
-                raise TimeoutError(f"another process holds {self.folder / 'lock'}") from None
+                raise StoreBusy(f"another process holds {self.folder / 'lock'}: try again") from None
             except NotImplementedError:
                 raise StoreError(
                     f"nothing is saved in {self.folder}: files cannot be locked there, {_ELSEWHERE}"
@@ -140,17 +145,21 @@ class LocalBackend:
         for place in reversed([inner, *inner.parents][:-1]):
             _make_folder(self.folder / place)
 
-    def _may_be_read(self) -> bool:
-        """False where there is no folder, or somebody else's."""
-        try:
-            info = os.lstat(self.folder)
-        except OSError:
-            return False
-        return stat.S_ISDIR(info.st_mode) and _is_ours(info)
+    def _place(self, name: str) -> Path:
+        """Where an item lies. `FileNotFoundError` where the way to it is not ours."""
+        self._check_folders(Path(name).parent)
+        return self.folder / name
+
+    def _check_folders(self, inner: Path) -> None:
+        """Down from the store's folder nothing is a link, which would lead out of it, or somebody else's."""
+        for place in reversed((inner, *inner.parents)):
+            info = os.lstat(self.folder / place)
+            if not stat.S_ISDIR(info.st_mode) or not _is_ours(info):
+                raise FileNotFoundError(errno.ENOENT, "not a folder of this user", str(self.folder / place))
 
     def _sweep(self) -> None:
         """Remove what killed writers left: whoever holds the lock is the only one that writes blocks."""
-        for item in list(_items(self.folder / _TEMPORARY, _TEMPORARY)):
+        for item in list(self.items(_TEMPORARY)):
             with contextlib.suppress(OSError):
                 os.unlink(self.folder / item.name)
 
@@ -159,8 +168,6 @@ class LocalBackend:
         """What the system refuses, in words."""
         try:
             yield
-        except TimeoutError:
-            raise
         except OSError as error:
             reason = {
                 errno.ENOSPC: f"the disk is full: free some space, or {_ELSEWHERE}",

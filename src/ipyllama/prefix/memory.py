@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ipyllama.errors import BadOption, BadState
+from ipyllama.errors import BadOption, BadState, StoreError
 from ipyllama.ledger import Ledger, common_prefix
 from ipyllama.models import Progress
 from ipyllama.prefix.block import Block
-from ipyllama.prefix.blocks import BlockStore
+from ipyllama.prefix.blocks import BlockStore, Entry
 from ipyllama.prefix.keys import Link, chain
 from ipyllama.prefix.ram import RamTier
 from ipyllama.prefix.rates import Rate, Rates
@@ -307,8 +307,9 @@ class PrefixMemory:
     def _place(self, link: Link) -> Place | None:
         if link.key in self.ram:
             return "RAM"
-        if self.store is not None and self.store.has(link.parent, link.key):
-            return "disk"
+        with contextlib.suppress(OSError, StoreError):  # a place that cannot be looked at has nothing
+            if self.store is not None and self.store.has(link.parent, link.key):
+                return "disk"
         return "remote" if self.remote is not None and self.remote.has(link.key) else None
 
     def _children(self, parent: bytes) -> Iterator[tuple[Link, Place]]:
@@ -316,7 +317,9 @@ class PrefixMemory:
             yield link, "RAM"
         if self.store is None:
             return
-        entries = sorted(self.store.children(parent), key=lambda entry: -entry.used)
+        entries: list[Entry] = []
+        with contextlib.suppress(OSError, StoreError):
+            entries = sorted(self.store.children(parent), key=lambda entry: -entry.used)
         for entry in entries[:CHILDREN]:
             with contextlib.suppress(BadState, OSError):  # damaged, or gone in the meantime
                 link = self.store.header(entry).link

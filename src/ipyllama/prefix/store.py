@@ -56,8 +56,8 @@ class StoreBackend(Protocol):
         ...
 
     def lock(self) -> AbstractContextManager[None]:
-        """One process and thread at a time inside; nothing where the place has no locks. `TimeoutError` if the
-        others do not get done."""
+        """One process and thread at a time inside; nothing where the place has no locks. `StoreBusy` if the others do
+        not get done."""
         ...
 
 

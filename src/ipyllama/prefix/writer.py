@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from ipyllama.errors import BadState, StoreError
+from ipyllama.errors import BadState, StoreBusy, StoreError
 from ipyllama.prefix.block import Block, encode
 from ipyllama.prefix.blocks import BlockStore, Entry, Usage
 from ipyllama.prefix.evict import eviction_order
@@ -103,8 +103,7 @@ class Writer:
         return deleted
 
     def write(self, block: Block) -> bool:
-        """Save a block now; False if the store has it. Raises `StoreError`, and `TimeoutError` if others keep the
-        store busy."""
+        """Save a block now; False if the store has it. Raises `StoreError`."""
         if self._has(block):
             return False
         parts = encode(block)
@@ -129,7 +128,7 @@ class Writer:
                 if not self.failed or time.monotonic() >= self._retry:
                     self.write(block)
                     self.resume()
-            except TimeoutError:
+            except StoreBusy:
                 _log.debug("a block was not saved: other processes keep the store busy")
             except (StoreError, OSError) as error:
                 self._fail(str(error))
