@@ -24,6 +24,7 @@ from ipyllama.prefix.ram import RamTier
 from ipyllama.prefix.rates import Rate, Rates
 from ipyllama.prefix.records import Binding, Check, Counts, Found, Place, Stats
 from ipyllama.prefix.seen import Seen
+from ipyllama.prefix.replies import Replies, replies_location
 from ipyllama.prefix.sizes import parse_bytes, parse_seconds
 from ipyllama.prefix.writer import Writer
 
@@ -60,6 +61,7 @@ class PrefixMemory:
         self.seen = Seen()
         self.bindings: dict[bytes, Binding] = {}
         self.paused = False
+        self.replies = Replies(replies_location(self.location), self._warn)
         self._lock = threading.Lock()
         self._binding: Binding | None = None
         self._outdated: set[bytes] = set()  # keys of blocks that another build or number of threads made
@@ -195,10 +197,12 @@ class PrefixMemory:
     def clear(self) -> None:
         """Forget everything, in RAM and on disk. Raises `StoreError`."""
         self.ram.clear()
+        self.replies.clear()
         self.reduce_size(bytes_limit=0)
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until everything is on disk; False if that takes longer than `timeout` seconds."""
+        self.replies.flush()
         return self._writer.flush(timeout) if self._writer else True
 
     def verify(self) -> list[str]:
