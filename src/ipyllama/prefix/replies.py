@@ -112,12 +112,13 @@ class Replies:
     where nothing can be written, `warn` is told once. With `enabled` False nothing is found and nothing kept.
     """
 
-    def __init__(self, location: Path | None, warn: Callable[[str], None]) -> None:
-        self.location, self.enabled, self.problem = location, True, ""
+    def __init__(self, location: Path | None, warn: Callable[[str], None], bytes_limit: int = BYTES_LIMIT) -> None:
+        self.location, self.bytes_limit = location, bytes_limit
+        self.enabled, self.problem = True, ""
         self._warn = warn
         self._recent: OrderedDict[str, bytes] = OrderedDict()
         self._nbytes = 0
-        self._unchecked = BYTES_LIMIT  # bytes written since the disk's limit was looked at: not yet in this process
+        self._unchecked = bytes_limit  # bytes written since the disk's limit was looked at: not yet in this process
         self._memory: Any = None
         self._memoised: Any = None
         self._begin()
@@ -189,8 +190,8 @@ class Replies:
             return
         self._memoised.call(key, {"key": key, "record": record})
         self._unchecked += len(record["text"]) + 8 * len(record["tokens"])
-        if self._unchecked > BYTES_LIMIT // 8:
-            self._memory.reduce_size(bytes_limit=BYTES_LIMIT)
+        if self._unchecked > self.bytes_limit // 8:
+            self._memory.reduce_size(bytes_limit=self.bytes_limit)
             self._unchecked = 0
 
     def _open(self) -> bool:

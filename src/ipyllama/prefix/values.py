@@ -60,7 +60,7 @@ def _pack(value: Any, arrays: dict[str, bytes]) -> Any:
     match value:
         case None | bool() | int() | float() | str():
             return value
-        case np.ndarray():
+        case np.ndarray() if not value.dtype.hasobject:
             content = io.BytesIO()
             np.save(content, value, allow_pickle=False)
             name = f"{_digest(content.getvalue())}.npy"
