@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -11,7 +12,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -144,7 +145,8 @@ class Replies:
             return
         self._remember(key, record)
         if self.location is not None and not self.problem:
-            self._later(self._write, key, record)
+            with contextlib.suppress(RuntimeError):  # the interpreter is about to end
+                self._later(self._write, key, record)
 
     def prepare(self) -> None:
         """Open what is on disk, in the background: joblib takes its time to be imported."""
@@ -153,7 +155,8 @@ class Replies:
 
     def flush(self) -> None:
         """Wait until everything is on disk."""
-        self._later(lambda: None, wait=True)
+        if self._writer is not None:
+            self._later(lambda: None).result()
 
     def clear(self) -> None:
         """Forget everything, in RAM and on disk."""
@@ -224,16 +227,11 @@ class Replies:
         self._lock, self._opening = threading.Lock(), threading.Lock()
         self._writer: ThreadPoolExecutor | None = None
 
-    def _later(self, function: Callable[..., object], *arguments: Any, wait: bool = False) -> None:
+    def _later(self, function: Callable[..., object], *arguments: Any) -> Future[None]:
         with self._lock:
             if self._writer is None:
                 self._writer = ThreadPoolExecutor(1, "ipyllama-replies")
-        try:
-            done = self._writer.submit(_run, function, *arguments)
-        except RuntimeError:  # the interpreter is about to end
-            return
-        if wait:
-            done.result()
+        return self._writer.submit(_run, function, *arguments)
 
 
 class _Miss(Exception):
