@@ -156,7 +156,8 @@ class Replies:
     def flush(self) -> None:
         """Wait until everything is on disk."""
         if self._writer is not None:
-            self._later(lambda: None).result()
+            with contextlib.suppress(RuntimeError):  # the interpreter is about to end, and waits itself
+                self._later(lambda: None).result()
 
     def clear(self) -> None:
         """Forget everything, in RAM and on disk."""
@@ -198,23 +199,23 @@ class Replies:
             self._unchecked = 0
 
     def _open(self) -> bool:
-        """False where the folder cannot be used."""
+        """False where the folder cannot be used. One that can no longer be written to can still be read."""
         with self._opening:
-            if self._memoised is not None or self.problem:
-                return not self.problem
-            import joblib
+            if self._memoised is None and not self.problem:
+                import joblib
 
-            from ipyllama.prefix import results
+                from ipyllama.prefix import results
 
-            options = {"warn": self._fail}
-            try:
-                self._memory = joblib.Memory(self.location, results.NAME, verbose=0, backend_options=options)
-                self._memoised = self._memory.cache(recorded, ignore=["entry"])
-                # At its first question joblib compares the function with the one that filled the folder, and says no.
-                self._memoised.check_call_in_cache("", None)
-            except (OSError, StoreError) as error:
-                self._fail(results.why_not(str(self.location), error))
-            return not self.problem
+                options = {"warn": self._fail}
+                try:
+                    memory = joblib.Memory(self.location, results.NAME, verbose=0, backend_options=options)
+                    memoised = memory.cache(recorded, ignore=["entry"])
+                    # At its first question joblib compares the function with the one that filled the folder.
+                    memoised.check_call_in_cache("", None)
+                    self._memory, self._memoised = memory, memoised
+                except (OSError, StoreError) as error:
+                    self._fail(results.why_not(str(self.location), error))
+            return self._memoised is not None
 
     def _fail(self, problem: str) -> None:
         self.problem = problem
