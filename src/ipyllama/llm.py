@@ -209,7 +209,7 @@ class LLM:
         `wrap` makes the final reply of (reply, ledger). `fresh` computes in any case.
         """
         request = Request(ledger, options.with_concrete_seed(), self.name, notes)
-        if self.closed or options.seed == "random":
+        if self.closed or self.memory.paused or options.seed == "random":
             return self._engine.submit(request, wrap)
         if not fresh and (reply := self._replies.find(request)):
             return replay(reply, ledger, wrap)

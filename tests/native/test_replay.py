@@ -128,6 +128,8 @@ def test_every_option_counts(llm: LLM) -> None:
     llm.complete("some words", max_tokens=5)
     for field in fields(GenerateOptions):
         value = getattr(default, field.name)
+        if field.name == "reuse":
+            continue  # below
         if field.name in CHANGED:
             value = CHANGED[field.name]
         elif isinstance(value, bool):
@@ -149,6 +151,29 @@ def test_every_option_counts(llm: LLM) -> None:
 
 def _request(llm: LLM, options: GenerateOptions) -> Any:
     return Request(prompt(llm, "some words"), options)
+
+
+def test_what_was_computed_to_the_token_is_not_kept(new: Load) -> None:
+    """An exact reply is good for whoever would take less, not the other way round."""
+    llm, text = new("llama"), "once upon a time " * 8
+    llm.complete(text + "there was", max_tokens=1)
+    inexact = llm.complete(text + "there is", max_tokens=3, reuse="token")
+    assert not inexact.exact
+    computed = llm.complete(text + "there is", max_tokens=3)
+    assert (computed.exact, computed.replayed) == (True, False)
+    assert llm.complete(text + "there is", max_tokens=3, reuse="token") == replace(
+        computed, usage=Usage(restored=computed.usage.prompt, generated=3), replayed=True
+    )
+
+
+def test_switched_off_nothing_is_replayed(llm: LLM) -> None:
+    llm.complete("some words", max_tokens=3)
+    llm.memory.paused = True
+    assert not llm.complete("some words", max_tokens=3).replayed
+    llm.complete("others", max_tokens=3)
+    llm.memory.paused = False
+    assert llm.complete("some words", max_tokens=3).replayed
+    assert not llm.complete("others", max_tokens=3).replayed
 
 
 def test_the_same_words_in_other_pieces_are_another_request(llm: LLM) -> None:

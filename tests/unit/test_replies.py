@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,43 @@ def test_where_nothing_can_be_written_one_warning_is_given(tmp_path: Path) -> No
             assert replies.get(key) == record(key)
     assert [str(warning.message) for warning in said] == [replies.problem]
     assert replies.problem.startswith(f"results are not kept in {tmp_path / 'file' / 'replies'}: ")
+
+
+READ_ONLY = f"""
+import os, sys, warnings
+from pathlib import Path
+from ipyllama.prefix.replies import Replies
+store = Path(sys.argv[1])
+replies = Replies(store, warnings.warn)
+assert replies.get({OTHER!r}) is None
+for path in [store, *store.rglob("*")]:
+    path.chmod(0o500 if path.is_dir() else 0o400)
+    if os.getuid() == 0:
+        os.chown(path, 65534, 65534)
+if os.getuid() == 0:  # who may write everywhere
+    os.setuid(65534)
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    for n in range(3):
+        replies.put(str(n), {record()!r})
+        replies.flush()
+        assert replies.get(str(n)) == {record()!r}
+        print(replies.get({KEY!r})["text"] == {KEY!r}, len(said), said[0].message)
+        replies._recent.clear()
+"""
+
+
+def test_a_folder_that_can_only_be_read_is_read(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        store = folder / "replies"
+        kept(store, KEY)
+        done = subprocess.run([sys.executable, "-c", READ_ONLY, store], capture_output=True, text=True, check=True)
+        why = "it may not be written to: choose another place for the cache"
+        assert done.stdout == f"True 1 results are not kept in {store}: {why}\n" * 3, done.stderr
+        for path in [store, *store.rglob("*")]:
+            path.chmod(0o700)
 
 
 def test_the_ram_limit_holds() -> None:

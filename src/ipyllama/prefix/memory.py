@@ -23,8 +23,8 @@ from ipyllama.prefix.local import LocalStore
 from ipyllama.prefix.ram import RamTier
 from ipyllama.prefix.rates import Rate, Rates
 from ipyllama.prefix.records import Binding, Check, Counts, Found, Place, Stats
-from ipyllama.prefix.seen import Seen
 from ipyllama.prefix.replies import Replies, replies_location
+from ipyllama.prefix.seen import Seen
 from ipyllama.prefix.sizes import parse_bytes, parse_seconds
 from ipyllama.prefix.writer import Writer
 

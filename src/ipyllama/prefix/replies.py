@@ -24,7 +24,7 @@ from ipyllama.reply import Delta, Reply, Timings, Usage
 
 if TYPE_CHECKING:
     from ipyllama.engine.engine import Wrap
-    from ipyllama.prefix.memory import Binding
+    from ipyllama.prefix.records import Binding
 
 FORMAT: Final = 1
 BYTES_LIMIT: Final = 64 << 20
@@ -68,7 +68,7 @@ class ModelReplies:
         """`wrap`, and the reply is kept before it if an identical request may get it."""
 
         def keep(reply: Reply, ledger: Ledger) -> Reply:
-            if reply.finish_reason in _KEPT:
+            if reply.exact and reply.finish_reason in _KEPT:
                 record = {
                     "text": reply.text,
                     "tokens": reply.tokens,
@@ -83,7 +83,9 @@ class ModelReplies:
     def _key(self, request: Request) -> str:
         """SHA-256, in hexadecimal, of everything that the reply depends on."""
         ledger = [[segment.sampled, segment.tokens] for segment in request.prompt.segments]
-        content = [self._settings, ledger, dataclasses.asdict(request.options)]
+        options = dataclasses.asdict(request.options)
+        del options["reuse"]  # what is kept is exact, and good for either
+        content = [self._settings, ledger, options]
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=_number).encode()).hexdigest()
 
 
