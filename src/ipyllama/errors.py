@@ -89,6 +89,14 @@ class StoreError(LlamaError):
     """A place for saved prefix states cannot be written to, or not be trusted."""
 
 
+class StoreBusy(StoreError):
+    """Other processes keep a place for saved prefix states locked."""
+
+
+class BadBundle(LlamaError):
+    """A file of prefix states is not one, is damaged, or was made for another model or format."""
+
+
 class BadArgument(LlamaError, ValueError):
     """A value that llama.cpp could not survive was stopped at the door."""
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from html import escape
-from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ipyllama.chat.ledger import PromptPlan, Vocabulary, next_prompt
@@ -27,7 +26,8 @@ if TYPE_CHECKING:
     from ipyllama.engine import Job
 
 
-_WHERE: Final = {"cell", "name", "after", "system", "notes"}
+_PLACE: Final = {"cell", "name", "system"}
+_WHERE: Final = _PLACE | {"after", "notes"}
 
 
 class Speaker(Protocol):
@@ -47,7 +47,9 @@ class Speaker(Protocol):
         ledger: Ledger,
         options: GenerateOptions,
         notes: tuple[str, ...] = (),
-        wrap: Callable[[Reply, Ledger], Reply] | None = None,
+        wrap: Callable[[Reply, Ledger], Reply] = ...,
+        *,
+        fresh: bool = False,
     ) -> Job: ...
 
     def generate_together(
@@ -98,34 +100,26 @@ class Chat:
         assert isinstance(turn, Turn)
         return turn
 
-    def start(
-        self,
-        text: str,
-        *,
-        cell: str | None = None,
-        name: str | None = None,
-        after: Turn | str | EllipsisType | None = ...,
-        system: str | None = None,
-        notes: tuple[str, ...] = (),
-        **options: Any,
-    ) -> Job:
+    def start(self, text: str, *, fresh: bool = False, notes: tuple[str, ...] = (), **options: Any) -> Job:
         """Like `ask`, but returns the `Job` at once; its reply is the `Turn`.
 
-        `cell`: id of the notebook cell that owns the turn. A cell that owns one already answers again from the same
-        point: after the newest answer of the cell before it; its earlier turn is replaced.
-        `name` is what to call the turn; without a cell it replaces the turn that had the name.
-        `after`: the turn to continue from instead, or its name; None is the beginning of the conversation.
-        `system`: another system prompt from here on. The model then reads the whole conversation under it, from the
-        beginning; what was said stays. None keeps the one in force.
-        `notes` go into the reply. `options`: those of `GenerateOptions`, which has their meaning and defaults.
+        `fresh`: compute the answer even if this very request was answered before. `notes` go into the reply.
+        `options`: those of `GenerateOptions`, which has their meaning and defaults, and where the turn goes:
+
+        - `cell`: id of the notebook cell that owns the turn. A cell that owns one already answers again from the same
+          point: after the newest answer of the cell before it; its earlier turn is replaced.
+        - `name`: what to call the turn; without a cell it replaces the turn that had the name.
+        - `after`: the turn to continue from instead, or its name; None is the beginning of the conversation.
+        - `system`: another system prompt from here on. The model then reads the whole conversation under it, from the
+          beginning; what was said stays. None keeps the one in force.
 
         Raises `TemplateError` if the model has no chat template or it refuses the messages, `UnknownTurn`, and
         `BadOption`. A job that fails, or is interrupted before its first token, leaves the conversation as it was.
         """
+        plan, place = self._prepare(text, options)
         chosen = GenerateOptions().replace_from(options)
-        plan, place = self._prepare(Place(message=text, cell=cell, name=name, system=system), after)
         wrap = partial(record, self._tree, replace(place, options=chosen), plan.loss)
-        return self.llm.generate(plan.ledger, chosen, (*notes, *plan.notes), wrap)
+        return self.llm.generate(plan.ledger, chosen, (*notes, *plan.notes), wrap, fresh=fresh)
 
     def start_many(
         self, text: str, variants: Sequence[GenerateOptions], *, notes: tuple[str, ...] = (), **where: Any
@@ -137,8 +131,7 @@ class Chat:
         """
         if not variants:
             raise BadOption("at least one way to answer is needed")
-        after = where.pop("after", ...)
-        plan, place = self._prepare(Place(message=text, **where), after)
+        plan, place = self._prepare(text, where)
         places = [
             replace(place, options=options, sample=n, n_samples=len(variants), name=_numbered(place.name, n))
             for n, options in enumerate(variants)
@@ -161,12 +154,14 @@ class Chat:
 
     def prompt(self, text: str) -> Ledger:
         """What the model would read if this were asked now, in token ids. Nothing is asked."""
-        return self._prepare(Place(message=text), ...)[0].ledger
+        return self._prepare(text, {})[0].ledger
 
-    def _prepare(self, place: Place, after: Turn | str | EllipsisType | None) -> tuple[PromptPlan, Place]:
-        """The prompt of a message, and where its turn will stand."""
-        if not isinstance(place.message, str):
-            raise BadOption(f"a message must be a text: got {type(place.message).__name__}")
+    def _prepare(self, text: str, where: dict[str, Any]) -> tuple[PromptPlan, Place]:
+        """The prompt of a message, and where its turn will stand; takes what it needs for that out of `where`."""
+        if not isinstance(text, str):
+            raise BadOption(f"a message must be a text: got {type(text).__name__}")
+        after = where.pop("after", ...)
+        place = Place(message=text, **{key: where.pop(key) for key in _PLACE & where.keys()})
         if place.name is not None:
             check_name(place.name)
         owned = self._tree.owned_by(place.cell, place.name)
@@ -174,7 +169,7 @@ class Chat:
         system = place.system
         if system is None:
             system = parent.system if parent else self._system
-        plan = next_prompt(self.llm.vocab, self._render, parent, place.message, system)
+        plan = next_prompt(self.llm.vocab, self._render, parent, text, system)
         return plan, replace(place, parent=parent, system=system, prompt=plan.text, chat=self)
 
     def again(self, turn: Turn | str, **options: Any) -> Turn:

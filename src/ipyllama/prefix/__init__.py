@@ -2,7 +2,25 @@
 
 from ipyllama.prefix.block import Block, Origin, Probe
 from ipyllama.prefix.keys import Cut
+from ipyllama.prefix.local import LocalBackend
 from ipyllama.prefix.memory import PrefixMemory
 from ipyllama.prefix.records import Binding, Check, Counts, Found, Stats
+from ipyllama.prefix.remote import FsspecBackend
+from ipyllama.prefix.store import StoreBackend, register_store_backend
 
-__all__ = ["Binding", "Block", "Check", "Counts", "Cut", "Found", "Origin", "PrefixMemory", "Probe", "Stats"]
+__all__ = [
+    "Binding",
+    "Block",
+    "Check",
+    "Counts",
+    "Cut",
+    "Found",
+    "FsspecBackend",
+    "LocalBackend",
+    "Origin",
+    "PrefixMemory",
+    "Probe",
+    "Stats",
+    "StoreBackend",
+    "register_store_backend",
+]

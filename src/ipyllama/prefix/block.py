@@ -10,10 +10,11 @@ Nothing is ever unpickled.
 from __future__ import annotations
 
 import json
+import math
 import struct
 from dataclasses import asdict, dataclass
-from io import FileIO
-from typing import Any, Final
+from itertools import pairwise
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 import xxhash
@@ -80,17 +81,15 @@ class Header:
     checksum: str
 
 
-def write_block(file: FileIO, block: Block) -> int:
-    """Write the file of a block; returns its size in bytes."""
+def encode(block: Block) -> tuple[memoryview, memoryview]:
+    """The file of a block: what stands before the state, and the state itself, not copied."""
     header = _header(block)
     front = _FRONT.pack(MAGIC, VERSION, len(header), xxhash.xxh3_128_digest(header))
     padding = bytes(-(len(front) + len(header)) % _ALIGN)
-    for part in (front + header + padding, block.state.data):
-        _write_all(file, memoryview(part))
-    return len(front) + len(header) + len(padding) + block.nbytes
+    return memoryview(front + header + padding), block.state.data
 
 
-def read_header(file: FileIO, size: int) -> Header:
+def read_header(file: BinaryIO, size: int) -> Header:
     """The checked header of a file of `size` bytes, which is left at the state. Raises `BadState`."""
     front = file.read(_FRONT.size)
     if len(front) < _FRONT.size:
@@ -112,7 +111,7 @@ def read_header(file: FileIO, size: int) -> Header:
     return header
 
 
-def read_block(file: FileIO, size: int, out: NDArray[np.uint8] | None = None) -> Block:
+def read_block(file: BinaryIO, size: int, out: NDArray[np.uint8] | None = None) -> Block:
     """The checked block in a file of `size` bytes. `out` is memory to read the state into, if it is large enough.
 
     Raises `BadState`, with what is wrong.
@@ -122,18 +121,12 @@ def read_block(file: FileIO, size: int, out: NDArray[np.uint8] | None = None) ->
     state = out[:n] if out is not None and out.nbytes >= n else np.empty(n, np.uint8)
     done = 0
     while done < n:
-        if not (more := file.readinto(state.data[done:])):
+        if not (more := file.readinto(state.data[done:])):  # type: ignore[attr-defined]  # binary files have it
             raise BadState("it ends early")
         done += more
     if xxhash.xxh3_128_hexdigest(state.data) != header.checksum:
         raise BadState("its state is damaged")
     return Block(header.link, state, header.origin, header.seconds, header.probe)
-
-
-def _write_all(file: FileIO, data: memoryview) -> None:
-    """A raw write may take less than it is given."""
-    while data:
-        data = data[file.write(data) :]
 
 
 def _parsed(text: bytes) -> Header:
@@ -155,9 +148,23 @@ def _parsed(text: bytes) -> Header:
         )
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise BadState("its header cannot be read") from error
-    if key != known or start < 0 or header.nbytes < 0 or not tokens:
+    if key != known or not _sound(header):
         raise BadState("its key is not that of its tokens")
     return header
+
+
+def _sound(header: Header) -> bool:
+    """True if positions and amounts can be: a checksum tells of damage, not of who wrote it."""
+    link, probe = header.link, header.probe
+    return (
+        bool(link.tokens)
+        and link.start >= 0
+        and all(a < b for a, b in pairwise((link.start, *link.ends)))
+        and all(end <= link.end for end in link.ends[:-1])
+        and header.nbytes >= 0
+        and 0 <= header.seconds < math.inf
+        and (probe is None or (len(probe.ids) == len(probe.logits) and min(probe.ids, default=0) >= 0))
+    )
 
 
 def _whole(values: list[Any]) -> tuple[int, ...]:

@@ -8,27 +8,34 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from ipyllama.prefix.local import Entry
+from ipyllama.prefix.blocks import Entry
 
 HALF_LIFE: Final = 7 * 86400.0
 """Seconds without use after which a block is worth half."""
 
 
 def eviction_order(entries: Iterable[Entry], seconds: Callable[[Entry], float]) -> Iterator[Entry]:
-    """Entries, least valuable first; one that others stand on only after them. `seconds`: what computing it cost."""
-    known = {entry.key.hex()[:16]: entry for entry in entries}
+    """Entries, least valuable first; one that others stand on only after them. `seconds`: what computing it cost.
+
+    Names that lead in circles, which no chain has, come last.
+    """
+    left = {entry.name: entry for entry in entries}
+    below = {entry.key.hex()[:16]: entry for entry in left.values()}
     now = time.time()
-    standing = Counter(entry.parent for entry in known.values())
-    heap = [(_value(entry, seconds(entry), now), name) for name, entry in known.items() if not standing[name]]
+    standing = Counter(entry.parent for entry in left.values())
+    heap = [
+        (_value(entry, seconds(entry), now), name) for name, entry in left.items() if not standing[entry.key.hex()[:16]]
+    ]
     heapq.heapify(heap)
     while heap:
         _, name = heapq.heappop(heap)
-        entry = known[name]
+        entry = left.pop(name)
         yield entry
         standing[entry.parent] -= 1
-        if standing[entry.parent] == 0 and entry.parent in known:
-            below = known[entry.parent]
-            heapq.heappush(heap, (_value(below, seconds(below), now), entry.parent))
+        under = below.get(entry.parent)
+        if under is not None and standing[entry.parent] == 0 and under.name in left:
+            heapq.heappush(heap, (_value(under, seconds(under), now), under.name))
+    yield from list(left.values())
 
 
 def _value(entry: Entry, seconds: float, now: float) -> float:

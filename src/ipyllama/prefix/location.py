@@ -11,11 +11,11 @@ from ipyllama.models import cache_dir
 from ipyllama.prefix.memory import PrefixMemory
 
 Cache = str | os.PathLike[str] | PrefixMemory | bool | None
-"""True: the usual place. False, None: RAM only."""
+"""True: the usual place. False, None: RAM only. A text with "://" in it is a remote."""
 VARIABLE: Final = "IPYLLAMA_PREFIX_DIR"
 """Of the environment: another usual place; "off" keeps prefix states in RAM only."""
 _NOT_IN_NAMES: Final = re.compile(r"[^\w. -]+")
-_memories: dict[Path, PrefixMemory] = {}
+_memories: dict[Path | str, PrefixMemory] = {}
 
 
 def notebook() -> Path | None:
@@ -25,11 +25,11 @@ def notebook() -> Path | None:
     return path if path.is_absolute() and path.suffix == ".ipynb" and path.parent.is_dir() else None
 
 
-def usual_location() -> Path | None:
+def usual_location() -> Path | str | None:
     """`IPYLLAMA_PREFIX_DIR`, else `.ipyllama/NOTEBOOK/` beside the notebook, else the user's cache folder. Not created;
     None where it is turned off."""
     if chosen := os.environ.get(VARIABLE):
-        return None if chosen.lower() == "off" else Path(chosen).expanduser().absolute()
+        return None if chosen.lower() == "off" else _place(chosen)
     found = notebook()
     if found is None:
         return cache_dir() / "prefix"
@@ -43,9 +43,13 @@ def memory_for(cache: Cache) -> PrefixMemory:
         return cache
     if cache is None or cache is False:
         return PrefixMemory(None)
-    location = usual_location() if cache is True else Path(cache).expanduser().absolute()
+    location = usual_location() if cache is True else _place(os.fspath(cache))
     if location is None:
         return PrefixMemory(None)
     if location not in _memories:
         _memories[location] = PrefixMemory(location)
     return _memories[location]
+
+
+def _place(chosen: str) -> Path | str:
+    return chosen if "://" in chosen else Path(chosen).expanduser().absolute()

@@ -6,26 +6,34 @@ import contextlib
 import copy
 import os
 import threading
+import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ipyllama.errors import BadOption, BadState
+from ipyllama.errors import BadOption, BadState, StoreError
 from ipyllama.ledger import Ledger, common_prefix
+from ipyllama.models import Progress
 from ipyllama.prefix.block import Block
+from ipyllama.prefix.blocks import BlockStore, Entry
 from ipyllama.prefix.keys import Link, chain
-from ipyllama.prefix.local import LocalStore
 from ipyllama.prefix.ram import RamTier
 from ipyllama.prefix.rates import Rate, Rates
 from ipyllama.prefix.records import Binding, Check, Counts, Found, Place, Stats
+from ipyllama.prefix.replies import Replies, replies_location
 from ipyllama.prefix.seen import Seen
 from ipyllama.prefix.sizes import parse_bytes, parse_seconds
+from ipyllama.prefix.store import StoreBackend, make_backend
+from ipyllama.prefix.tier import TIMEOUT, RemoteOptions, RemoteTier
 from ipyllama.prefix.writer import Writer
+
+if TYPE_CHECKING:
+    from ipyllama.prefix.bundle import Exported, Imported
 
 BYTES_LIMIT: Final = "10G"
 RAM_LIMIT: Final = 1 << 30
@@ -36,14 +44,20 @@ NOTICED: Final = 0.02
 
 
 class PrefixMemory:
-    """Prefix states in RAM and, with a `location`, on disk. `location=None` keeps nothing on disk.
+    """Prefix states in RAM and, with a `location`, on disk. `location=None` keeps nothing on disk. `backend` names
+    another kind of store there (`register_store_backend`).
 
     `bytes_limit` bounds the disk, `ram_limit` the RAM (numbers, or texts like "10G"); `age_limit` is the time without
-    use after which `reduce_size` deletes ("30d", seconds, a timedelta). With `verbose` 0 nothing is said where nothing
-    can be saved. A store that is damaged, full or gone costs time, never an answer.
+    use after which a block is deleted ("30d", seconds, a timedelta; looked at once a day). With `verbose` 0 nothing is
+    said where nothing can be saved. A store that is damaged, full or gone costs time, never an answer.
+
+    `remote` is looked in for what is not here: a URL that fsspec speaks, such as "s3://bucket/folder", or a
+    `StoreBackend`. What comes from it is kept here as well; with `write_through` what is saved here is sent there.
+    What does not come within `remote_timeout` seconds, or the time that computing would take, is computed. A `location`
+    with "://" in it is a remote that is written to, without a disk of one's own. Nothing is deleted from a remote.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - joblib's words, each by name
         self,
         location: str | os.PathLike[str] | None = None,
         *,
@@ -51,15 +65,28 @@ class PrefixMemory:
         age_limit: float | str | timedelta | None = None,
         ram_limit: int | str = RAM_LIMIT,
         verbose: int = 1,
+        backend: str = "local",
+        remote: str | StoreBackend | None = None,
+        write_through: bool = False,
+        remote_timeout: float = TIMEOUT,
     ) -> None:
+        if backend == "local" and "://" in os.fspath(location or ""):
+            if remote is not None:
+                raise BadOption(f"{location} is a remote already: give location a folder, or leave out remote")
+            location, remote, write_through = None, str(location), True
         self.location = Path(location) if location is not None else None
         self.age_limit, self.verbose = parse_seconds(age_limit), verbose
         self.rates, self.ram, self.counts = Rates(), RamTier(parse_bytes(ram_limit)), Counts()
-        self.store = LocalStore(self.location) if self.location is not None else None
-        self._writer = Writer(self.store, parse_bytes(bytes_limit), self._warn) if self.store else None
+        self.store = BlockStore(make_backend(backend, location)) if location is not None else None
+        self._writer = Writer(self.store, parse_bytes(bytes_limit), self._warn, self.age_limit) if self.store else None
+        if isinstance(remote, str):
+            remote = make_backend("fsspec", remote)
+        options = RemoteOptions(write_through, remote_timeout)
+        self.remote = RemoteTier(remote, options, self._warn) if remote is not None else None
         self.seen = Seen()
         self.bindings: dict[bytes, Binding] = {}
         self.paused = False
+        self.replies = Replies(replies_location(self.location), self._warn)
         self._lock = threading.Lock()
         self._binding: Binding | None = None
         self._outdated: set[bytes] = set()  # keys of blocks that another build or number of threads made
@@ -82,6 +109,16 @@ class PrefixMemory:
             raise BadOption("this memory belongs to no model: ask the memory of a loaded one, llm.memory")
         return self._binding
 
+    @property
+    def places(self) -> tuple[str, str]:
+        """Where blocks are kept and looked for beside RAM: here and elsewhere; empty where nowhere."""
+        return (str(self.location or ""), self.remote.name if self.remote else "")
+
+    @property
+    def writer(self) -> Writer | None:
+        """What saves blocks on disk; None where nothing does."""
+        return self._writer
+
     def links(self, ledger: Ledger, exact: int | None = None) -> list[Link]:
         """The blocks that a ledger is made of; after the position `exact` they are token-level ones."""
         return list(chain(self.binding.root, ledger, self.binding.cut, exact))
@@ -99,6 +136,16 @@ class PrefixMemory:
                     best = Found(link, place, None if n == len(link.tokens) else n)
         return best
 
+    def ask_remote(self, links: Iterable[Link]) -> None:
+        """Let the remote say which of these consecutive blocks it has, if it is worth asking: `find` knows then."""
+        if self.remote is None or self.paused:
+            return
+        missing = [link for link in links if self._place(link) in (None, "remote")]
+        n = sum(len(link.tokens) for link in missing)
+        seconds = self.rates.prefill.seconds(n)
+        if seconds > self.rates.remote.seconds(n * self.rates.bytes_per_token):
+            self.remote.ask(missing, seconds)
+
     def find(self, links: Iterable[Link]) -> list[Found]:
         """Those of consecutive blocks that are at hand, up to the first that is not. Reads no block."""
         found: list[Found] = []
@@ -110,9 +157,11 @@ class PrefixMemory:
         return found
 
     def check(self, tokens: Ledger | Sequence[int]) -> Check:
-        """What a prompt of these tokens would find in RAM and on disk."""
+        """What a prompt of these tokens would find in RAM, on disk and at the remote."""
         ledger = tokens if isinstance(tokens, Ledger) else Ledger().append_prompt(tokens)
-        found = self.find([link for link in self.links(ledger) if link.end < len(ledger)])
+        links = [link for link in self.links(ledger) if link.end < len(ledger)]
+        self.ask_remote(links)
+        found = self.find(links)
         places: dict[Place, int] = {}
         for block in found:
             places[block.place] = places.get(block.place, 0) + len(block.link.tokens)
@@ -132,11 +181,13 @@ class PrefixMemory:
             return False
         kept = self.ram.bytes_limit > 0 or (self._writer is not None and not self._writer.failed)
         lost = self.restore_seconds([Found(link, "disk")]) - self.rates.prefill.seconds(len(link.tokens))
-        return kept and lost < NOTICED and (link.key in self._outdated or self._place(link) is None)
+        return kept and lost < NOTICED and (link.key in self._outdated or self._place(link) in (None, "remote"))
 
     def load(self, found: Found, out: NDArray[np.uint8] | None = None) -> Block | None:
         """A block that `find` saw. None, and it is quarantined if it is damaged, where it cannot be used after all."""
         block = self.ram.get(found.link.key) or self._read(found.link, out)
+        if block is None and found.place == "remote" and self.remote is not None:
+            block = self.remote.load(found.link, self._keep)
         if block is None or block.link != found.link:  # a hash alone is never believed
             return None
         if block.origin != self.binding.origin:
@@ -162,6 +213,8 @@ class PrefixMemory:
         self.rates.bytes_per_token = block.nbytes / len(block.link.tokens)
         if self._writer is not None:
             self._writer.put(block)
+        if self.remote is not None:
+            self.remote.put(block)
         with self._lock:
             self.counts.saved += 1
 
@@ -195,21 +248,54 @@ class PrefixMemory:
     def clear(self) -> None:
         """Forget everything, in RAM and on disk. Raises `StoreError`."""
         self.ram.clear()
+        self.replies.clear()
         self.reduce_size(bytes_limit=0)
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until everything is on disk; False if that takes longer than `timeout` seconds."""
-        return self._writer.flush(timeout) if self._writer else True
+        """Wait until everything is on disk, and `remote_timeout` seconds at most until it is sent; False if that takes
+        longer, or longer than `timeout` seconds."""
+        began = time.monotonic()
+        self.replies.flush()
+        written = self._writer.flush(timeout) if self._writer else True
+        left = None if timeout is None else max(0.0, timeout - (time.monotonic() - began))
+        return (self.remote.flush(left) if self.remote else True) and written
 
-    def verify(self) -> list[str]:
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        prompts: Iterable[Ledger | Sequence[int]] | None = None,
+        progress: Progress | None = None,
+    ) -> Exported:
+        """Write prefix states of this model to one file: all that are on disk, or the beginnings of `prompts` (ledgers,
+        or lists of token ids) that are here. `progress` is called with (done, total, label), in blocks.
+
+        Whoever gets the file can read the prompts' token ids in it. Raises `StoreError` where it cannot be written.
+        """
+        from ipyllama.prefix.bundle import export_bundle
+
+        return export_bundle(self, path, prompts, progress)
+
+    def import_(self, path: str | os.PathLike[str], progress: Progress | None = None) -> Imported:
+        """Take over the prefix states in a file that `export` wrote; what is damaged in it is refused, and named.
+
+        A state from elsewhere is as good as who made it: it is checked for damage, and it can run no code. Raises
+        `BadBundle` where the file is for another model or no bundle, `StoreError` where it does not fit or cannot be
+        saved.
+        """
+        from ipyllama.prefix.bundle import import_bundle
+
+        return import_bundle(self, path, progress)
+
+    def verify(self, progress: Progress | None = None) -> list[str]:
         """Read every block on disk; damaged ones are quarantined and named."""
-        return self.store.verify() if self.store else []
+        return self.store.verify(progress) if self.store else []
 
     def stats(self) -> Stats:
         """What is where. Looks at every file of the store."""
         entries = list(self.store.entries()) if self.store else []
         return Stats(
             location=self.location,
+            remote=self.remote.name if self.remote else "",
             disk_bytes=sum(entry.nbytes for entry in entries),
             disk_blocks=len(entries),
             bytes_limit=self._writer.bytes_limit if self._writer else 0,
@@ -217,7 +303,7 @@ class PrefixMemory:
             ram_blocks=len(self.ram),
             ram_limit=self.ram.bytes_limit,
             counts=self.counts,
-            problem=self._writer.failed if self._writer else "",
+            problem=(self._writer.failed if self._writer else "") or (self.remote.problem if self.remote else ""),
         )
 
     # -- within -------------------------------------------------------------------------------------------
@@ -225,22 +311,33 @@ class PrefixMemory:
     def _place(self, link: Link) -> Place | None:
         if link.key in self.ram:
             return "RAM"
-        return "disk" if self.store is not None and self.store.has(link.parent, link.key) else None
+        with contextlib.suppress(OSError, StoreError):  # a place that cannot be looked at has nothing
+            if self.store is not None and self.store.has(link.parent, link.key):
+                return "disk"
+        return "remote" if self.remote is not None and self.remote.has(link.key) else None
 
     def _children(self, parent: bytes) -> Iterator[tuple[Link, Place]]:
         for link in self.ram.children(parent):
             yield link, "RAM"
         if self.store is None:
             return
-        entries = sorted(self.store.children(parent), key=lambda entry: -entry.used)
+        entries: list[Entry] = []
+        with contextlib.suppress(OSError, StoreError):
+            entries = sorted(self.store.children(parent), key=lambda entry: -entry.used)
         for entry in entries[:CHILDREN]:
             with contextlib.suppress(BadState, OSError):  # damaged, or gone in the meantime
                 link = self.store.header(entry).link
                 if link.parent == parent:
                     yield link, "disk"
 
+    def _keep(self, block: Block) -> None:
+        """What came from the remote is at hand from now on."""
+        self.ram.put(block)
+        if self._writer is not None:
+            self._writer.put(block)
+
     def _rate(self, place: Place) -> Rate:
-        return self.rates.ram if place == "RAM" else self.rates.disk
+        return {"RAM": self.rates.ram, "disk": self.rates.disk, "remote": self.rates.remote}[place]
 
     def _read(self, link: Link, out: NDArray[np.uint8] | None) -> Block | None:
         if self.store is None:

@@ -10,7 +10,7 @@ from typing import Literal
 from ipyllama.prefix.block import Origin
 from ipyllama.prefix.keys import Cut, Link, root_key
 
-Place = Literal["RAM", "disk"]
+Place = Literal["RAM", "disk", "remote"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +89,8 @@ class Stats:
     """`nbytes` and `blocks` on disk, in RAM, and what was spared."""
 
     location: Path | None
+    remote: str
+    """where else blocks are looked for; empty where nowhere"""
     disk_bytes: int
     disk_blocks: int
     bytes_limit: int
@@ -97,4 +99,4 @@ class Stats:
     ram_limit: int
     counts: Counts
     problem: str
-    """why nothing is saved, empty where all is well"""
+    """why nothing is saved, or the remote is not used; empty where all is well"""

@@ -1,37 +1,58 @@
-"""Saving off the hot path: a thread of its own writes blocks to the store, within its limit."""
+"""Saving off the hot path: a thread of its own writes blocks to the store, within its limits."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
 import logging
+import math
 import os
 import queue
 import threading
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
-from ipyllama.errors import BadState, StoreError
-from ipyllama.prefix.block import Block
+from ipyllama.errors import BadState, StoreBusy, StoreError
+from ipyllama.prefix.block import Block, encode
+from ipyllama.prefix.blocks import BlockStore, Entry, Usage
 from ipyllama.prefix.evict import eviction_order
-from ipyllama.prefix.local import Entry, LocalStore
 
 PENDING_LIMIT: Final = 512 << 20
 """Bytes that may wait to be written; what comes on top is not saved."""
 EVICT_TO: Final = 0.95
 """Share of the limit that is left after an eviction, so that not every block needs one."""
+TENDED: Final = 86400.0
+"""Seconds between two looks at every block: what was not used for too long goes, and the sum is counted anew."""
+QUARANTINED: Final = 7 * 86400.0
+"""Seconds that a damaged block is kept to be looked at, if there is room."""
+RETRY: Final = 60.0
+"""Seconds after a failure until saving is tried again; they double each time."""
 _log: Final = logging.getLogger("ipyllama.prefix")
 
 
-class Writer:
-    """Writes in the order of arrival. What goes wrong is told once, then nothing is saved until `resume()`."""
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a store may hold."""
 
-    def __init__(self, store: LocalStore, bytes_limit: int, warn: Callable[[str], None]) -> None:
-        self.store, self.bytes_limit = store, bytes_limit
+    nbytes: float
+    items: float = math.inf
+    oldest: float = -math.inf
+    """blocks that were last used before that go, seconds since the epoch"""
+
+
+class Writer:
+    """Writes in the order of arrival. What goes wrong is told once; after a while, or `resume()`, it tries again."""
+
+    def __init__(
+        self, store: BlockStore, bytes_limit: int, warn: Callable[[str], None], age_limit: float | None = None
+    ) -> None:
+        self.store, self.bytes_limit, self.age_limit = store, bytes_limit, age_limit
         self.failed = ""
         self._warn = warn
+        self._retry, self._wait = 0.0, RETRY
         self._queue: queue.SimpleQueue[Block | None] = queue.SimpleQueue()
         self._pending = 0
         self._idle = threading.Condition()
@@ -41,8 +62,10 @@ class Writer:
 
     def put(self, block: Block) -> None:
         """Save a block soon. Returns at once."""
+        if self.failed and time.monotonic() < self._retry:
+            return
         with self._idle:
-            if self.failed or block.nbytes > self.bytes_limit or self._pending + block.nbytes > PENDING_LIMIT:
+            if block.nbytes > self.bytes_limit or self._pending + block.nbytes > PENDING_LIMIT:
                 return
             self._pending += block.nbytes
             if self._thread is None:
@@ -57,7 +80,7 @@ class Writer:
 
     def resume(self) -> None:
         """Try again after a failure."""
-        self.failed = ""
+        self.failed, self._wait = "", RETRY
 
     def close(self) -> None:
         """Write what waits and stop."""
@@ -73,28 +96,42 @@ class Writer:
 
     def reduce(self, bytes_limit: int, items_limit: int | None, age_limit: float | None) -> int:
         """Delete the least valuable blocks until there are no more than that; returns how many went."""
-        oldest = time.time() - age_limit if age_limit is not None else 0.0
-        deleted = 0
+        limits = Limits(bytes_limit, math.inf if items_limit is None else items_limit, _oldest(age_limit))
         with self.store.locked():
-            entries = list(self.store.entries())
-            total, left = sum(entry.nbytes for entry in entries), len(entries)
-            for entry in eviction_order(entries, self._cost):
-                over = total > bytes_limit or (items_limit is not None and left - deleted > items_limit)
-                if over or entry.used < oldest:
-                    self.store.delete(entry)
-                    total -= entry.nbytes
-                    deleted += 1
-            self.store.set_usage(total)
+            usage, deleted = self._evict(limits)
+            self.store.set_usage(usage)
         return deleted
+
+    def write(self, block: Block) -> bool:
+        """Save a block now; False if the store has it. Raises `StoreError`."""
+        if self._has(block):
+            return False
+        parts = encode(block)
+        size = sum(part.nbytes for part in parts)
+        with self.store.locked():
+            usage = self.store.usage()
+            if usage is None or abs(time.time() - usage.counted) > TENDED:
+                usage, _ = self._evict(Limits(math.inf, oldest=_oldest(self.age_limit)))
+            if usage.nbytes + size > self.bytes_limit:
+                usage, _ = self._evict(Limits(self.bytes_limit * EVICT_TO - size))
+            # Before: a process that dies has counted too much, not too little.
+            self.store.set_usage(Usage(usage.nbytes + size, usage.counted))
+            self.store.write(block, parts)
+        self._costs[block.link.key] = block.seconds
+        return True
+
+    # -- within -------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
         while (block := self._queue.get()) is not None:
             try:
-                if not self.failed:
-                    self._write(block)
-            except StoreError as error:
-                self.failed = str(error)
-                self._warn(str(error))
+                if not self.failed or time.monotonic() >= self._retry:
+                    self.write(block)
+                    self.resume()
+            except StoreBusy:
+                _log.debug("a block was not saved: other processes keep the store busy")
+            except (StoreError, OSError) as error:
+                self._fail(str(error))
             except Exception:  # noqa: BLE001 - the thread lives on; the next block may fare better
                 _log.exception("a block was not saved")
             with self._idle:
@@ -102,30 +139,44 @@ class Writer:
                 self._idle.notify_all()
             del block
 
-    def _write(self, block: Block) -> None:
-        link = block.link
-        if self.store.has(link.parent, link.key):
-            return
-        with self.store.locked():
-            total = self.store.usage()
-            if total + block.nbytes > self.bytes_limit:
-                total = self._make_room(block)
-            self.store.set_usage(
-                total + block.nbytes
-            )  # before: a process that dies has counted too much, not too little
-            self.store.write(block)
-        self._costs[link.key] = block.seconds
+    def _fail(self, problem: str) -> None:
+        if not self.failed:
+            self._warn(problem)
+        else:
+            self._wait *= 2
+        self.failed, self._retry = problem, time.monotonic() + self._wait
 
-    def _make_room(self, block: Block) -> int:
-        entries = list(self.store.entries())
-        total = sum(entry.nbytes for entry in entries)
-        target = self.bytes_limit * EVICT_TO - block.nbytes
-        for entry in eviction_order(entries, self._cost):
-            if total <= target:
-                break
-            self.store.delete(entry)
-            total -= entry.nbytes
-        return total
+    def _has(self, block: Block) -> bool:
+        """True if the store has the very same: what another build or thread count made is replaced."""
+        link = block.link
+        if not self.store.has(link.parent, link.key):
+            return False
+        return self.store.origin(link.parent, link.key) == block.origin
+
+    def _evict(self, limits: Limits) -> tuple[Usage, int]:
+        """Look at every block and delete what is over the limits, what was damaged first. Only inside `locked()`."""
+        now = time.time()
+        entries, damaged = list(self.store.entries()), sorted(self.store.quarantined(), key=lambda entry: entry.used)
+        total, left = sum(entry.nbytes for entry in (*entries, *damaged)), len(entries)
+        for entry in damaged:
+            if total > limits.nbytes or abs(now - entry.used) > QUARANTINED:
+                self.store.delete(entry)
+                total -= entry.nbytes
+        for entry in entries:
+            if entry.used > now + TENDED:  # the clock went back: it would never grow old
+                with contextlib.suppress(OSError):
+                    self.store.touch(entry)
+        if total > limits.nbytes or left > limits.items or any(entry.used < limits.oldest for entry in entries):
+            needed: set[str] = set()
+            for entry in eviction_order(entries, self._cost):
+                old = entry.used < limits.oldest and entry.key.hex()[:16] not in needed
+                if old or total > limits.nbytes or left > limits.items:
+                    self.store.delete(entry)
+                    total -= entry.nbytes
+                    left -= 1
+                else:
+                    needed.add(entry.parent)
+        return Usage(total, now), len(entries) - left
 
     def _cost(self, entry: Entry) -> float:
         """Seconds that computing a block took; a damaged one is worth nothing."""
@@ -134,6 +185,10 @@ class Writer:
             with contextlib.suppress(BadState, OSError):
                 self._costs[entry.key] = self.store.header(entry).seconds
         return self._costs[entry.key]
+
+
+def _oldest(age_limit: float | None) -> float:
+    return time.time() - age_limit if age_limit is not None else -math.inf
 
 
 _alive: weakref.WeakSet[Writer] = weakref.WeakSet()

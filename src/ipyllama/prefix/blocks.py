@@ -1,0 +1,248 @@
+"""Blocks in a store, whatever its kind.
+
+    blocks/PP/PARENT-KEY.kv     PARENT: 16 hex digits of the parent's key, PP: its first two; KEY: 64
+    quarantine/PARENT-KEY.kv    what was damaged
+    notes/NAME.json             what writers leave for others to read
+    usage                       bytes of all blocks, and when they were last counted
+
+Readers need no lock. Only what changes the sum of sizes takes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipyllama.errors import BadOption, BadState, StoreError
+from ipyllama.models import Progress
+from ipyllama.prefix.block import Block, Header, Origin, encode, read_block, read_header
+from ipyllama.prefix.store import StoreBackend
+
+MAX_NOTE: Final = 64 << 10
+"""Bytes of a note."""
+_BLOCK: Final = re.compile(r"(?:\w+/)+([0-9a-f]{16})-([0-9a-f]{64})\.kv")
+_NOTE: Final = re.compile(r"notes/([\w-]{1,64})\.json", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A block as a listing shows it."""
+
+    name: str
+    key: bytes
+    parent: str
+    """16 hex digits of the parent's key"""
+    nbytes: int
+    used: float
+    """when it was last written or read, seconds since the epoch"""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Bytes of all blocks, and when every one was last looked at."""
+
+    nbytes: int
+    counted: float
+
+
+class BlockStore:
+    """Blocks in a backend. Making one touches nothing."""
+
+    def __init__(self, backend: StoreBackend) -> None:
+        self.backend = backend
+        self._refused: set[str] = set()  # damaged, and perhaps not to be moved
+
+    # -- reading ------------------------------------------------------------------------------------------
+
+    def has(self, parent: bytes, key: bytes) -> bool:
+        """True if an item of that name is there."""
+        name = block_name(parent, key)
+        return name not in self._refused and self.backend.exists(name)
+
+    def read(self, parent: bytes, key: bytes, out: NDArray[np.uint8] | None = None) -> Block | None:
+        """The checked block, None if there is none. Raises `BadState` for a damaged one. `out` as in `read_block`."""
+        name = block_name(parent, key)
+        try:
+            block = self._read(name, out)
+        except FileNotFoundError:
+            return None
+        with contextlib.suppress(OSError):  # the clock of the eviction; a read-only folder has none
+            self.backend.touch(name)
+        return block
+
+    def origin(self, parent: bytes, key: bytes) -> Origin | None:
+        """What made a block, None if there is none or it cannot be read."""
+        try:
+            return self._header(block_name(parent, key)).origin
+        except (OSError, BadState):
+            return None
+
+    def header(self, entry: Entry) -> Header:
+        """What a block says about itself. Raises `BadState`, `OSError` if it is gone."""
+        return self._header(entry.name)
+
+    def children(self, parent: bytes) -> Iterator[Entry]:
+        """The blocks that follow the block `parent`."""
+        start = parent.hex()[:16]
+        return (entry for entry in self._entries(f"blocks/{start[:2]}") if entry.parent == start)
+
+    def entries(self) -> Iterator[Entry]:
+        """Every block, in no order."""
+        return self._entries("blocks")
+
+    def quarantined(self) -> Iterator[Entry]:
+        """What was damaged, and is kept to be looked at until its room is needed."""
+        return self._entries("quarantine")
+
+    def verify(self, progress: Progress | None = None) -> list[str]:
+        """Read every block; damaged ones are quarantined, and named with what is wrong."""
+        named = []
+        entries = list(self.entries())
+        for done, entry in enumerate(entries):
+            if progress:
+                progress(done, len(entries), "blocks verified")
+            try:
+                self._read(entry.name, None)
+            except FileNotFoundError:
+                continue  # evicted in the meantime
+            except BadState as error:
+                self._set_aside(entry.name)
+                named.append(f"{entry.name}: {error}")
+        if progress:
+            progress(len(entries), len(entries), "blocks verified")
+        return named
+
+    # -- writing ------------------------------------------------------------------------------------------
+
+    def write(self, block: Block, parts: Sequence[memoryview] | None = None) -> int:
+        """Save a block; returns the bytes written. `parts`: what `encode(block)` gave, if it is known."""
+        parts = parts or encode(block)
+        name = block_name(block.link.parent, block.link.key)
+        self.backend.write(name, parts)
+        self._refused.discard(name)
+        return sum(part.nbytes for part in parts)
+
+    def remove(self, parent: bytes, key: bytes) -> None:
+        """Forget a block by its name."""
+        with contextlib.suppress(OSError, StoreError):
+            self.backend.delete(block_name(parent, key))
+
+    def delete(self, entry: Entry) -> None:
+        """Forget a block; one that is gone already is no error."""
+        self.backend.delete(entry.name)
+
+    def quarantine(self, parent: bytes, key: bytes) -> None:
+        """Take a damaged block out of the way, to be looked at."""
+        self._set_aside(block_name(parent, key))
+
+    def touch(self, entry: Entry) -> None:
+        """The block was used now."""
+        self.backend.touch(entry.name)
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Only one writer at a time inside."""
+        return self.backend.lock()
+
+    def usage(self) -> Usage | None:
+        """What the last writer wrote down, None if nobody did or it cannot be true. Only inside `locked()`."""
+        found = self._json("usage")
+        try:
+            usage = Usage(int(found["nbytes"]), float(found["counted"])) if found else None
+        except (KeyError, TypeError, ValueError, OverflowError):
+            return None
+        return usage if usage and usage.nbytes >= 0 else None
+
+    def set_usage(self, usage: Usage) -> None:
+        """Write the count down. Only inside `locked()`."""
+        self._put_json("usage", {"nbytes": max(0, usage.nbytes), "counted": usage.counted}, durable=False)
+
+    # -- notes --------------------------------------------------------------------------------------------
+
+    def put_note(self, name: str, content: dict[str, Any]) -> None:
+        """Leave a JSON object under a name of letters, digits, - and _, in place of the one that was there.
+
+        Raises `BadOption` for what is too large or no JSON; `OSError` and `StoreError` where it cannot be written.
+        """
+        item = f"notes/{name}.json"
+        if not _NOTE.fullmatch(item):
+            raise BadOption(f"a note's name is up to 64 letters, digits, - and _: got {name!r}")
+        self._put_json(item, content)
+
+    def notes(self) -> dict[str, dict[str, Any]]:
+        """All notes by name, whoever wrote them; what is no JSON object or too large is left out."""
+        found = {}
+        for item in self.backend.items("notes"):
+            match = _NOTE.fullmatch(item.name)
+            if match and (content := self._json(item.name)) is not None:
+                found[match[1]] = content
+        return found
+
+    # -- within -------------------------------------------------------------------------------------------
+
+    def _read(self, name: str, out: NDArray[np.uint8] | None) -> Block:
+        try:
+            with self.backend.open(name) as file:
+                block = read_block(file, _size(file), out)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise BadState(f"it cannot be read: {error.strerror or error}") from error
+        if not name.endswith(f"/{_file_name(block.link.parent, block.link.key)}"):
+            raise BadState("it lies under another block's name")
+        return block
+
+    def _header(self, name: str) -> Header:
+        with self.backend.open(name) as file:
+            return read_header(file, _size(file))
+
+    def _entries(self, folder: str) -> Iterator[Entry]:
+        for item in self.backend.items(folder):
+            if match := _BLOCK.fullmatch(item.name):
+                yield Entry(item.name, bytes.fromhex(match[2]), match[1], item.nbytes, item.used)
+
+    def _set_aside(self, name: str) -> None:
+        self._refused.add(name)
+        with contextlib.suppress(OSError, StoreError):
+            self.backend.move(name, f"quarantine/{name.rpartition('/')[2]}")
+
+    def _json(self, name: str) -> dict[str, Any] | None:
+        """A small JSON object, None where there is none."""
+        try:
+            with self.backend.open(name) as file:
+                content = json.loads(file.read(MAX_NOTE))
+        except (OSError, BadState, ValueError, RecursionError):
+            return None
+        return content if isinstance(content, dict) else None
+
+    def _put_json(self, name: str, content: dict[str, Any], durable: bool = True) -> None:
+        try:
+            text = json.dumps(content, allow_nan=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise BadOption(f"a note is a JSON object: {error}") from error
+        if len(text) > MAX_NOTE:
+            raise BadOption(f"a note has {MAX_NOTE:,} bytes at most: got {len(text):,}")
+        self.backend.write(name, (memoryview(text),), durable)
+
+
+def block_name(parent: bytes, key: bytes) -> str:
+    """What the item of a block is called."""
+    return f"blocks/{parent.hex()[:2]}/{_file_name(parent, key)}"
+
+
+def _file_name(parent: bytes, key: bytes) -> str:
+    return f"{parent.hex()[:16]}-{key.hex()}.kv"
+
+
+def _size(file: BinaryIO) -> int:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    return size
