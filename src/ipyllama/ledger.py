@@ -76,6 +76,6 @@ class Ledger:
         return Ledger(tuple(segments))
 
 
-def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many leading token ids are the same in both."""
+def common_prefix(a: Sequence[object], b: Sequence[object]) -> int:
+    """How many leading items, token ids for example, are the same in both."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from functools import partial
@@ -22,6 +24,7 @@ from ipyllama.options import GenerateOptions, combinations
 from ipyllama.reply import Reply
 
 if TYPE_CHECKING:
+    from ipyllama.chat.saved import Saved, SavedChat
     from ipyllama.display.tree import ConversationTree
     from ipyllama.engine import Job
 
@@ -72,7 +75,8 @@ class Chat:
     def __init__(self, llm: Speaker, system: str | None = None, name: str = "default", **template: Any) -> None:
         self.llm, self.name = llm, name
         self._system, self._switches = system, template
-        self._tree = Tree()
+        self._saved: SavedChat | None = None
+        self._tree = Tree(self._save)
 
     @classmethod
     def from_messages(cls, llm: Speaker, messages: Messages, name: str = "default", **template: Any) -> Chat:
@@ -228,6 +232,27 @@ class Chat:
         """A turn by its name, its number, or the beginning of its id or its cell's. Raises `UnknownTurn`."""
         return self._tree.named(name)
 
+    def keep(self, folder: str | os.PathLike[str]) -> None:
+        """Save the conversation in a folder, now and after every change. Kernels may share it."""
+        from ipyllama.chat.saved import SavedChat
+
+        self._saved = SavedChat(folder, lambda problem: warnings.warn(problem, stacklevel=2))
+        if self.all_turns:
+            self._save(self._tree)
+
+    def resume(self) -> Saved | None:
+        """Take over what an earlier process left in the folder of `keep`; None where there is nothing.
+
+        The next turn continues from where that one stood: its prompt is restored, not computed. `undo` takes it back.
+        Raises `BadState` where it is damaged, and `BadOption` where the conversation is not kept.
+        """
+        if self._saved is None:
+            raise BadOption("this conversation is not saved: keep(folder) does that")
+        saved = self._saved.load(self)
+        if saved is not None:
+            self._tree.adopt(saved.turns, saved.head)
+        return saved
+
     def goto(self, turn: Turn | str | None) -> None:
         """Let the next turn continue from this one; None is the beginning."""
         self._tree.go_to(self[turn] if isinstance(turn, str) else turn)
@@ -257,11 +282,14 @@ class Chat:
         return self.head.messages if self.head else conversation(self._system, ())
 
     def reset(self) -> None:
-        """Forget every turn: back to the beginning, with the system prompt of the beginning.
+        """Forget every turn: back to the beginning, with the system prompt of the beginning. What was kept on disk stays
+        there: `resume` brings it back.
 
         A job that is still running then ends without a place in the conversation.
         """
-        self._tree = Tree()
+        self._tree = Tree(self._save)
+        if self._saved is not None:
+            self._saved = self._saved.begin()
 
     def __len__(self) -> int:
         return len(self.turns)
@@ -282,6 +310,10 @@ class Chat:
             body = markdown_html(content) if role == "assistant" else f"<p>{escape(content)}</p>"
             html.append(f"<div><strong>{role}</strong>{body}</div>")
         return {"text/plain": "\n\n".join(text), "text/html": "\n".join(html)}
+
+    def _save(self, tree: Tree) -> None:
+        if self._saved is not None and tree is self._tree:
+            self._saved.save(tree, self.llm.name)
 
     def _render(self, messages: Messages) -> str:
         template = self.llm.template

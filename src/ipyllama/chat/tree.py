@@ -7,7 +7,7 @@ parent. Those are stale until they are answered again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import EllipsisType
 from typing import Final
@@ -23,7 +23,9 @@ UNDO_STEPS: Final = 50
 class Tree:
     """The current turns of one conversation. Turns are immutable; the tree only says which of them count."""
 
-    def __init__(self) -> None:
+    def __init__(self, changed: Callable[[Tree], None] = lambda tree: None) -> None:
+        """`changed` is called after every change, on the thread that made it."""
+        self._changed = changed
         self._lock = threading.RLock()  # turns are added on the model's worker thread
         self._turns: tuple[Turn, ...] = ()
         self._head: Turn | None = None
@@ -110,6 +112,15 @@ class Tree:
             self._turns = tuple(turn if other.id == turn.id else other for other in self._turns)
             if self._head is not None and self._head.id == turn.id:
                 self._head = turn
+            self._changed(self)
+
+    def adopt(self, turns: tuple[Turn, ...], head: Turn | None) -> None:
+        """Take over turns of another time, before those that are here; `head` becomes the head."""
+        with self._changing():
+            known = {turn.id for turn in turns}
+            owners = {(turn.cell, turn.sample) for turn in turns if turn.cell is not None}
+            here = [turn for turn in self._turns if turn.id not in known and (turn.cell, turn.sample) not in owners]
+            self._turns, self._head = (*turns, *here), head
 
     def go_to(self, turn: Turn | None) -> None:
         """The next turn continues from this one; None is the beginning."""
@@ -139,6 +150,7 @@ class Tree:
             if not self._earlier:
                 return False
             self._turns, self._head, self._newest = self._earlier.pop()
+            self._changed(self)
             return True
 
     @contextmanager
@@ -146,6 +158,7 @@ class Tree:
         with self._lock:
             self._earlier = [*self._earlier[-UNDO_STEPS + 1 :], (self._turns, self._head, dict(self._newest))]
             yield
+            self._changed(self)
 
 
 def _is_left_over(turn: Turn, new: Turn) -> bool:

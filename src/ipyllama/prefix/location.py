@@ -37,6 +37,14 @@ def usual_location() -> Path | str | None:
     return found.parent / ".ipyllama" / name / "prefix"
 
 
+def chats_location() -> Path | None:
+    """Where conversations are kept: beside the prefix states, if those lie in a folder of this machine."""
+    location = usual_location()
+    if not isinstance(location, Path):
+        return None
+    return location.with_name("chats") if location.name == "prefix" else location / "chats"
+
+
 def memory_for(cache: Cache) -> PrefixMemory:
     """The memory that a model is loaded with. Models that keep to the same folder share it."""
     if isinstance(cache, PrefixMemory):
