@@ -206,10 +206,7 @@ class PrefixMemory:
     def save(self, block: Block) -> None:
         """Keep a block in RAM, and on disk soon, in place of one that another build or number of threads made."""
         self.ram.put(block)
-        if block.link.key in self._outdated:
-            self._outdated.discard(block.link.key)
-            if self.store is not None:
-                self.store.remove(block.link.parent, block.link.key)
+        self._outdated.discard(block.link.key)
         self.rates.bytes_per_token = block.nbytes / len(block.link.tokens)
         if self._writer is not None:
             self._writer.put(block)
@@ -244,6 +241,16 @@ class PrefixMemory:
         age = self.age_limit if age_limit is None else parse_seconds(age_limit)
         self._writer.flush()
         return self._writer.reduce(limit, items_limit, age)
+
+    @property
+    def bytes_limit(self) -> int:
+        """Most bytes on disk. A smaller one holds from the next block on, or from `reduce_size()`."""
+        return self._writer.bytes_limit if self._writer else 0
+
+    @bytes_limit.setter
+    def bytes_limit(self, limit: int | str) -> None:
+        if self._writer is not None:
+            self._writer.bytes_limit = parse_bytes(limit)
 
     def clear(self) -> None:
         """Forget everything, in RAM and on disk. Raises `StoreError`."""

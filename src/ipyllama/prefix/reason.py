@@ -52,7 +52,7 @@ def _compared(why: Why, ledger: Ledger, n_common: int, other: Prompt, *, refused
     """With the most similar prompt of this process."""
     known = piece_ends(other.ledger)
     at_best = shared_end(ledger.tokens, piece_ends(ledger)[:-1], other.ledger.tokens, known)
-    parts = n_common < len(other.ledger)
+    parts = n_common < min(len(ledger), len(other.ledger))
     if parts:
         why = _parting(why, n_common, ledger.tokens, other.ledger.tokens)
     if why.kept >= at_best:
