@@ -32,6 +32,7 @@ from ipyllama.prefix import PrefixMemory
 from ipyllama.prefix.binding import binding
 from ipyllama.prefix.live import Live
 from ipyllama.prefix.location import Cache, memory_for
+from ipyllama.prefix.replies import ModelReplies, replay
 from ipyllama.reply import Delta, Reply
 from ipyllama.vocab import Vocabulary
 
@@ -81,6 +82,7 @@ class LLM:
         self.n_threads = self._context_options().n_threads
         try:
             self.memory = memory.bind(binding(found.name, found.path, native, options), options.ram_limit)
+            self._replies = ModelReplies(memory.replies, self.memory.binding, options.n_gpu_layers, self.n_ctx)
             self._engine = Engine(native, context, self._states(context) if context else None)
         except BaseException:
             if context is not None:
@@ -106,8 +108,9 @@ class LLM:
     def complete(self, prompt: str, **options: Any) -> Reply:
         """Continue `prompt` as it is, without a template. Control tokens written out in it count as such.
 
-        `options`: max_tokens, stop, temperature, top_p, top_k, min_p, repeat_penalty, seed, grammar, logit_bias and all
-        others of `GenerateOptions`, which has their meaning and defaults.
+        A request that was answered before gets the same reply at once, `replayed`; `fresh=True` computes it again.
+        `options`: max_tokens, stop, temperature, top_p, top_k, min_p, repeat_penalty, seed, grammar, logit_bias and
+        all others of `GenerateOptions`, which has their meaning and defaults.
 
         Raises `BadOption` and `PromptTooLong`. Ctrl-C raises `Interrupted`, whose `reply` holds what was generated.
         """
@@ -119,14 +122,15 @@ class LLM:
             if isinstance(event, Delta):
                 yield event.text
 
-    def start(self, prompt: str, *, notes: tuple[str, ...] = (), **options: Any) -> Job:
+    def start(self, prompt: str, *, notes: tuple[str, ...] = (), fresh: bool = False, **options: Any) -> Job:
         """Like `complete`, but returns the `Job` at once: iterate over it for events, or `cancel()` it. `notes` go
         into the reply."""
         if not isinstance(prompt, str):
             raise BadOption(f"the prompt must be a text: got {type(prompt).__name__}")
         self._require_generation()
         tokens = self.vocab.tokenize(prompt, parse_special=True)
-        return self.generate(Ledger().append_prompt(tokens), GenerateOptions().replace_from(options), notes)
+        chosen = GenerateOptions().replace_from(options)
+        return self.generate(Ledger().append_prompt(tokens), chosen, notes, fresh=fresh)
 
     def chat(self, system: str | None = None, name: str = "default") -> Chat:
         """A new conversation. `system` None leaves the system prompt to the model's template."""
@@ -192,11 +196,24 @@ class LLM:
         return self._probe() if self._probe.known or self.n_busy == 0 else None
 
     def generate(
-        self, ledger: Ledger, options: GenerateOptions, notes: tuple[str, ...] = (), wrap: Wrap | None = None
+        self,
+        ledger: Ledger,
+        options: GenerateOptions,
+        notes: tuple[str, ...] = (),
+        wrap: Wrap = lambda reply, ledger: reply,
+        *,
+        fresh: bool = False,
     ) -> Job:
-        """Queue a generation from exact token ids. `wrap` makes the final reply of (reply, ledger), on the worker."""
+        """Queue a generation from exact token ids; where this request was answered before, the job has ended already.
+
+        `wrap` makes the final reply of (reply, ledger). `fresh` computes in any case.
+        """
         request = Request(ledger, options.with_concrete_seed(), self.name, notes)
-        return self._engine.submit(request, wrap) if wrap else self._engine.submit(request)
+        if self.closed or self.memory.paused or options.seed == "random":
+            return self._engine.submit(request, wrap)
+        if not fresh and (reply := self._replies.find(request)):
+            return replay(reply, ledger, wrap)
+        return self._engine.submit(request, self._replies.keeping(request, wrap))
 
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
         """Token ids of `text`; see `Vocabulary.tokenize`."""

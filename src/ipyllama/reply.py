@@ -64,6 +64,8 @@ class Reply:
     """a cold run answers the same, bit for bit, on this machine and build; False under `reuse="token"` at times"""
     why: Why | None = field(default=None, repr=False, compare=False)
     """what of the prompt was at hand, and why no more"""
+    replayed: bool = False
+    """an identical request got this reply before: `timings` are of then, nothing was computed now"""
 
     def __str__(self) -> str:
         return self.text

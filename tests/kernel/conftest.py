@@ -29,9 +29,10 @@ def new_kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..
 
 @pytest.fixture(scope="module")
 def kernel(new_kernel: Callable[..., Kernel]) -> Kernel:
-    """The module's kernel, `%load_ext ipyllama` done and no model loaded."""
+    """The module's kernel, `%load_ext ipyllama` done and no model loaded. Every answer is computed, also where an
+    earlier test has asked the same."""
     kernel = new_kernel()
-    kernel.run("%load_ext ipyllama")
+    kernel.run("%load_ext ipyllama\n%config Llama.replay = False")
     return kernel
 
 

@@ -45,12 +45,16 @@ def projectors(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def load(tiny, smollm2: Path) -> Iterator[Load]:
-    """`load(name, **options)`: "smollm2", a tiny architecture or a path, on one thread; closed after the test."""
+    """`load(name, **options)`: "smollm2", a tiny architecture or a path, on one thread; closed after the test.
+
+    Every answer is computed: what is said twice is to be the same because it was worked out twice.
+    """
     opened: list[LLM] = []
 
     def open_model(name: str | Path, **options) -> LLM:
         path = name if isinstance(name, Path) else smollm2 if name == "smollm2" else tiny(name)
         opened.append(ipyllama.load(path, **{"n_ctx": 1024, "n_threads": 1, **options}))
+        opened[-1].memory.replies.enabled = False
         return opened[-1]
 
     yield open_model

@@ -39,13 +39,20 @@ class Parrot:
         self.vocab = Bytes()
         self.template: ChatTemplate | None = template(source) if source else None
         self.end: FinishReason = "stop"
-        self.fails = False
+        self.fails = self.fresh = False
         self.options: list[GenerateOptions] = []
         self.prompts: list[str] = []
 
     def generate(
-        self, ledger: Ledger, options: GenerateOptions, notes: tuple[str, ...] = (), wrap: Wrap | None = None
+        self,
+        ledger: Ledger,
+        options: GenerateOptions,
+        notes: tuple[str, ...] = (),
+        wrap: Wrap = lambda reply, ledger: reply,
+        *,
+        fresh: bool = False,
     ) -> Any:
+        self.fresh = fresh
         self.options.append(options)
         self.prompts.append(self.vocab.text(ledger.tokens))
         word = self.prompts[-1].split("<|im_end|>")[-2].split()[-1].upper()
@@ -57,7 +64,7 @@ class Parrot:
             text = "" if end == "interrupted" and not word.startswith("KEEP") else word
             tokens = [*text.encode(), *([self.vocab.special("<|im_end|>")] if end == "stop" else [])]
             reply = Reply(text, tuple(tokens), end, notes=notes)
-            return wrap(reply, ledger.append_sampled(tokens)) if wrap else reply
+            return wrap(reply, ledger.append_sampled(tokens))
 
         return Told(finish)
 

@@ -64,6 +64,9 @@ CASES: dict[str, Callable[[], dict[str, str]]] = {
     ),
     "reply_context": lambda: reply_bundle(Reply("One", finish_reason="context", usage=USAGE, timings=TIMINGS)),
     "reply_error": lambda: reply_bundle(Reply("One", finish_reason="error", usage=USAGE, timings=TIMINGS)),
+    "reply_replayed": lambda: reply_bundle(
+        Reply("One, two", finish_reason="length", usage=USAGE, timings=TIMINGS, notes=("a note",), replayed=True)
+    ),
     "reply_empty": lambda: reply_bundle(Reply("", usage=Usage(0, 0, 5, 1), timings=Timings(first_token=0.5))),
     "reply_white": lambda: reply_bundle(Reply(" \n\n", usage=Usage(0, 0, 5, 2), timings=Timings(first_token=0.5))),
     "streaming": lambda: streaming_bundle("Half an *ans"),

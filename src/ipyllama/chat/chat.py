@@ -41,7 +41,9 @@ class Speaker(Protocol):
         ledger: Ledger,
         options: GenerateOptions,
         notes: tuple[str, ...] = (),
-        wrap: Callable[[Reply, Ledger], Reply] | None = None,
+        wrap: Callable[[Reply, Ledger], Reply] = ...,
+        *,
+        fresh: bool = False,
     ) -> Job: ...
 
 
@@ -81,6 +83,7 @@ class Chat:
         cell: str | None = None,
         after: Turn | EllipsisType | None = ...,
         system: str | None = None,
+        fresh: bool = False,
         notes: tuple[str, ...] = (),
         **options: Any,
     ) -> Job:
@@ -91,6 +94,7 @@ class Chat:
         `after`: the turn to continue from instead; None is the beginning of the conversation.
         `system`: another system prompt from here on. The model then reads the whole conversation under it, from the
         beginning; what was said stays. None keeps the one in force.
+        `fresh`: compute the answer even if this very request was answered before.
         `notes` go into the reply. `options`: those of `GenerateOptions`, which has their meaning and defaults.
 
         Raises `TemplateError` if the model has no chat template or it refuses the messages, and `BadOption`. A job
@@ -105,7 +109,7 @@ class Chat:
         plan = next_prompt(self.llm.vocab, self._render, parent, text, system)
         turn = partial(Turn.of, message=text, parent=parent, system=system, cell=cell, prompt=plan.text)
         wrap = partial(_record, self._tree, turn, plan.loss)
-        return self.llm.generate(plan.ledger, chosen, (*notes, *_notes(plan)), wrap)
+        return self.llm.generate(plan.ledger, chosen, (*notes, *_notes(plan)), wrap, fresh=fresh)
 
     @property
     def head(self) -> Turn | None:

@@ -27,6 +27,8 @@ def footer(reply: Reply) -> str:
 
 def cost(reply: Reply) -> str:
     """`812 prompt tokens: 780 reused, 0 restored, 32 computed · first token 41 ms · 120 tokens at 48/s`."""
+    if reply.replayed:
+        return _replayed(reply)
     usage, timings = reply.usage, reply.timings
     parts = [
         f"{plural(usage.prompt, 'prompt token')}: {format_count(usage.reused)} reused, "
@@ -37,6 +39,16 @@ def cost(reply: Reply) -> str:
     speed = timings.tokens_per_second(usage.generated)
     parts.append(plural(usage.generated, "token") + (f" at {format_rate(speed)}" if speed else ""))
     parts.append(_ENDINGS[reply.finish_reason])
+    return " · ".join(filter(None, parts))
+
+
+def _replayed(reply: Reply) -> str:
+    parts = (
+        "replayed: this exact request was answered before, nothing was computed",
+        plural(reply.usage.generated, "token"),
+        _ENDINGS[reply.finish_reason],
+        "--fresh computes it again",
+    )
     return " · ".join(filter(None, parts))
 
 

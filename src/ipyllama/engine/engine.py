@@ -29,7 +29,7 @@ from ipyllama.reply import Queued, Reply
 T = TypeVar("T")
 Wrap = Callable[[Reply, Ledger], Reply]
 """Turns the finished reply and its ledger into what the caller keeps, before `Finished`. It runs on the worker, or
-where a job is cancelled while it waits, on the thread that cancels."""
+where a job is cancelled while it waits, on the thread that cancels; on that of the caller for a replayed reply."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -32,7 +32,7 @@ def run_cell(shell: Any, session: Session, config: Llama, line: str, body: str) 
     if args.overrides.get("grammar"):
         options["grammar"], about_grammar = _grammar(args.overrides["grammar"], _variables(shell))
         more = (*more, *about_grammar)
-    options["notes"] = (*notes, *more)
+    options |= {"notes": (*notes, *more), "fresh": args.fresh or not config.replay}
     if args.raw:
         job = llm.start(text.rstrip("\n"), **options)
     else:

@@ -32,6 +32,7 @@ class Llama(Configurable):
     stop = List(Unicode(), help="texts before which an answer ends").tag(config=True)
     reuse = Unicode(_DEFAULT.reuse, help="'exact', or 'token': compute less after an edit").tag(config=True)
     system = Unicode("", help="system prompt of new conversations; '' leaves it to the template").tag(config=True)
+    replay = Bool(True, help="give the same reply to the same request; False is --fresh").tag(config=True)
     stream = Bool(True, help="show answers while they are written").tag(config=True)
 
     @validate(*option_names())

@@ -94,6 +94,7 @@ CELL_OPTIONS: Final = (
     _sampling(("--seed",), "N", _seed, "the same seed gives the same answer; 'random' another one each time"),
     Option(("--stop",), "TEXT", _stop, "end before TEXT; \\n is a line end; may be given more than once", repeat=True),
     _sampling(("--reuse",), "HOW", _reuse, "exact: as if computed from nothing; token: less to compute after an edit"),
+    Option(("--fresh",), help="compute the answer even if this very request was answered before"),
     Option(("-o", "--out"), "VAR", _variable, "store the Reply (text, tokens, usage, timings) in this variable"),
     Option(("-q", "--quiet"), help="show nothing"),
     Option(("--no-stream",), help="show the answer once, when it is complete"),
@@ -145,6 +146,7 @@ class CellArgs:
     chat: str | None = None
     reset: bool = False
     raw: bool = False
+    fresh: bool = False
     out: str | None = None
     quiet: bool = False
     stream: bool = True

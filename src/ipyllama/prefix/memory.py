@@ -25,6 +25,7 @@ from ipyllama.prefix.keys import Link, chain
 from ipyllama.prefix.ram import RamTier
 from ipyllama.prefix.rates import Rate, Rates
 from ipyllama.prefix.records import Binding, Check, Counts, Found, Place, Stats
+from ipyllama.prefix.replies import Replies, replies_location
 from ipyllama.prefix.seen import Seen
 from ipyllama.prefix.sizes import parse_bytes, parse_seconds
 from ipyllama.prefix.store import StoreBackend, make_backend
@@ -85,6 +86,7 @@ class PrefixMemory:
         self.seen = Seen()
         self.bindings: dict[bytes, Binding] = {}
         self.paused = False
+        self.replies = Replies(replies_location(self.location), self._warn)
         self._lock = threading.Lock()
         self._binding: Binding | None = None
         self._outdated: set[bytes] = set()  # keys of blocks that another build or number of threads made
@@ -246,12 +248,14 @@ class PrefixMemory:
     def clear(self) -> None:
         """Forget everything, in RAM and on disk. Raises `StoreError`."""
         self.ram.clear()
+        self.replies.clear()
         self.reduce_size(bytes_limit=0)
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until everything is on disk, and `remote_timeout` seconds at most until it is sent; False if that takes
         longer, or longer than `timeout` seconds."""
         began = time.monotonic()
+        self.replies.flush()
         written = self._writer.flush(timeout) if self._writer else True
         left = None if timeout is None else max(0.0, timeout - (time.monotonic() - began))
         return (self.remote.flush(left) if self.remote else True) and written

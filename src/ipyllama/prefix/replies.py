@@ -1,0 +1,286 @@
+"""Replies that were given before: an identical request gets its reply at once, and nothing is computed."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import logging
+import os
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from numbers import Integral
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ipyllama.engine import Job, Request
+from ipyllama.errors import StoreError
+from ipyllama.ledger import Ledger
+from ipyllama.reply import Delta, Reply, Timings, Usage
+
+if TYPE_CHECKING:
+    from ipyllama.engine.engine import Wrap
+    from ipyllama.prefix.records import Binding
+
+FORMAT: Final = 1
+BYTES_LIMIT: Final = 64 << 20
+"""Bytes of replies on disk, looked at whenever another eighth of it was written."""
+RAM_LIMIT: Final = 16 << 20
+"""Bytes of replies in RAM."""
+_log: Final = logging.getLogger("ipyllama.replies")
+_KEPT: Final = ("stop", "length")
+"""How a reply ends that the same request would get again."""
+
+
+class ModelReplies:
+    """The replies of one loaded model. `settings` is what they depend on besides the request; not the context's
+    length, which only has to hold them."""
+
+    def __init__(self, replies: Replies, binding: Binding, n_gpu_layers: int, n_ctx: int) -> None:
+        self._replies, self._n_ctx = replies, n_ctx
+        origin = binding.origin
+        self._settings = [FORMAT, binding.fingerprint.hex(), origin.build, origin.n_threads, n_gpu_layers]
+        replies.prepare()
+
+    def find(self, request: Request) -> Reply | None:
+        """The reply that this very request got before, as it would read now."""
+        record = self._replies.get(self._key(request))
+        prompt = len(request.prompt)
+        if record is None or prompt >= self._n_ctx or prompt + len(record["tokens"]) - 1 > self._n_ctx:
+            return None
+        return Reply(
+            text=record["text"],
+            tokens=tuple(record["tokens"]),
+            finish_reason=record["finish_reason"],
+            usage=Usage(restored=prompt, generated=len(record["tokens"])),
+            timings=Timings(**record["timings"]),
+            model=request.model_name,
+            seed=int(request.options.seed),
+            notes=request.notes,
+            replayed=True,
+        )
+
+    def keeping(self, request: Request, wrap: Wrap) -> Wrap:
+        """`wrap`, and the reply is kept before it if an identical request may get it."""
+
+        def keep(reply: Reply, ledger: Ledger) -> Reply:
+            if reply.exact and reply.finish_reason in _KEPT:
+                record = {
+                    "text": reply.text,
+                    "tokens": reply.tokens,
+                    "finish_reason": reply.finish_reason,
+                    "timings": dataclasses.asdict(reply.timings),
+                }
+                self._replies.put(self._key(request), record)
+            return wrap(reply, ledger)
+
+        return keep
+
+    def _key(self, request: Request) -> str:
+        """SHA-256, in hexadecimal, of everything that the reply depends on."""
+        ledger = [[segment.sampled, segment.tokens] for segment in request.prompt.segments]
+        options = dataclasses.asdict(request.options)
+        del options["reuse"]  # what is kept is exact, and good for either
+        content = [self._settings, ledger, options]
+        return hashlib.sha256(json.dumps(content, sort_keys=True, default=_number).encode()).hexdigest()
+
+
+def replies_location(prefix: Path | None) -> Path | None:
+    """Where the replies to prefixes kept in this folder lie: beside a folder called `prefix`, else inside."""
+    if prefix is None:
+        return None
+    return prefix.with_name("replies") if prefix.name == "prefix" else prefix / "replies"
+
+
+def replay(reply: Reply, ledger: Ledger, wrap: Wrap) -> Job:
+    """A job that has ended with this reply to the prompt `ledger`."""
+    job = Job(lambda job: None)
+    if reply.text:
+        job.emit(Delta(reply.text))
+    try:
+        job.finish(wrap(reply, ledger.append_sampled(reply.tokens)))
+    except Exception as error:  # noqa: BLE001 - it belongs to whoever asks for the reply
+        job.fail(error)
+    return job
+
+
+class Replies:
+    """Records of replies by key: in RAM, and with a `location` on disk. Safe from any thread.
+
+    `joblib.Memory` keeps them on disk, over `results.ResultStore`. What was damaged, evicted or deleted is a miss;
+    where nothing can be written, `warn` is told once. With `enabled` False nothing is found and nothing kept.
+    """
+
+    def __init__(self, location: Path | None, warn: Callable[[str], None], bytes_limit: int = BYTES_LIMIT) -> None:
+        self.location, self.bytes_limit = location, bytes_limit
+        self.enabled, self.problem = True, ""
+        self._warn = warn
+        self._recent: OrderedDict[str, bytes] = OrderedDict()
+        self._nbytes = 0
+        self._unchecked = bytes_limit  # bytes written since the disk's limit was looked at: not yet in this process
+        self._memory: Any = None
+        self._memoised: Any = None
+        self._begin()
+        _alive.add(self)
+
+    def get(self, key: str) -> dict[str, Any] | None:
+        """The record of this key."""
+        if not self.enabled:
+            return None
+        with self._lock:
+            if key in self._recent:
+                self._recent.move_to_end(key)
+                found: dict[str, Any] = json.loads(self._recent[key])
+                return found
+        record = self._read(key)
+        if record is not None:
+            self._remember(key, record)
+        return record
+
+    def put(self, key: str, record: dict[str, Any]) -> None:
+        """Keep a record: in RAM now, on disk soon."""
+        if not self.enabled:
+            return
+        self._remember(key, record)
+        if self.location is not None and not self.problem:
+            with contextlib.suppress(RuntimeError):  # the interpreter is about to end
+                self._later(self._write, key, record)
+
+    def prepare(self) -> None:
+        """Open what is on disk, in the background: joblib takes its time to be imported."""
+        if self.location is not None and self.location.is_dir():
+            self._later(self._open)
+
+    def flush(self) -> None:
+        """Wait until everything is on disk."""
+        if self._writer is not None:
+            with contextlib.suppress(RuntimeError):  # the interpreter is about to end, and waits itself
+                self._later(lambda: None).result()
+
+    def clear(self) -> None:
+        """Forget everything, in RAM and on disk."""
+        self.flush()
+        with self._lock:
+            self._recent.clear()
+            self._nbytes = 0
+        if self.location is not None and self.location.is_dir() and self._open():
+            self._memory.clear(warn=False)
+
+    # -- RAM ------------------------------------------------------------------------------------------------
+
+    def _remember(self, key: str, record: dict[str, Any]) -> None:
+        content = json.dumps(record).encode()
+        with self._lock:
+            self._nbytes += len(content) - len(self._recent.pop(key, b""))
+            self._recent[key] = content
+            while self._nbytes > RAM_LIMIT:
+                self._nbytes -= len(self._recent.popitem(last=False)[1])
+
+    # -- disk -----------------------------------------------------------------------------------------------
+
+    def _read(self, key: str) -> dict[str, Any] | None:
+        if self.location is None or not self.location.is_dir() or not self._open():
+            return None
+        try:
+            entry = self._memoised(key, None)
+        except (_Miss, OSError, StoreError):
+            return None
+        return entry["record"] if _sound(entry, key) else None
+
+    def _write(self, key: str, record: dict[str, Any]) -> None:
+        if not self._open():
+            return
+        self._memoised.call(key, {"key": key, "record": record})
+        self._unchecked += len(record["text"]) + 8 * len(record["tokens"])
+        if self._unchecked > self.bytes_limit // 8:
+            self._memory.reduce_size(bytes_limit=self.bytes_limit)
+            self._unchecked = 0
+
+    def _open(self) -> bool:
+        """False where the folder cannot be used. One that can no longer be written to can still be read."""
+        with self._opening:
+            if self._memoised is None and not self.problem:
+                import joblib
+
+                from ipyllama.prefix import results
+
+                options = {"warn": self._fail}
+                try:
+                    memory = joblib.Memory(self.location, results.NAME, verbose=0, backend_options=options)
+                    memoised = memory.cache(recorded, ignore=["entry"])
+                    # At its first question joblib compares the function with the one that filled the folder.
+                    memoised.check_call_in_cache("", None)
+                    self._memory, self._memoised = memory, memoised
+                except (OSError, StoreError) as error:
+                    self._fail(results.why_not(str(self.location), error))
+            return self._memoised is not None
+
+    def _fail(self, problem: str) -> None:
+        self.problem = problem
+        self._warn(problem)
+
+    # -- the thread that writes -----------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """New locks and no thread; after a fork, too, in the child: what waits is the parent's to write."""
+        self._lock, self._opening = threading.Lock(), threading.Lock()
+        self._writer: ThreadPoolExecutor | None = None
+
+    def _later(self, function: Callable[..., object], *arguments: Any) -> Future[None]:
+        with self._lock:
+            if self._writer is None:
+                self._writer = ThreadPoolExecutor(1, "ipyllama-replies")
+        return self._writer.submit(_run, function, *arguments)
+
+
+class _Miss(Exception):
+    pass
+
+
+def recorded(key: str, entry: dict[str, Any] | None) -> dict[str, Any]:
+    """What joblib memoises: the entry of a key. It computes nothing; a model has done that."""
+    if entry is None:
+        raise _Miss
+    return entry
+
+
+def _sound(entry: Any, key: str) -> bool:
+    """True for what `put` wrote under this key; its hash in joblib's file name alone is not believed."""
+    match entry:
+        case {
+            "key": str(whose),
+            "record": {"text": str(), "tokens": list(tokens), "finish_reason": str(reason), "timings": dict(timings)},
+        }:
+            known = {field.name for field in dataclasses.fields(Timings)}
+            numbers = set(timings) <= known and all(isinstance(value, int | float) for value in timings.values())
+            ids = all(isinstance(token, int) for token in tokens)
+            return whose == key and reason in _KEPT and numbers and ids
+    return False
+
+
+def _run(function: Callable[..., object], *arguments: Any) -> None:
+    try:
+        function(*arguments)
+    except Exception:  # noqa: BLE001 - the thread lives on; the next one may fare better
+        _log.exception("a reply was not kept")
+
+
+def _number(value: Any) -> int | float:
+    """A number of numpy's, say, as Python's."""
+    return int(value) if isinstance(value, Integral) else float(value)
+
+
+_alive: weakref.WeakSet[Replies] = weakref.WeakSet()
+
+
+def _begin_all() -> None:
+    for replies in list(_alive):
+        replies._begin()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_all)
