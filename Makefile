@@ -11,7 +11,7 @@ STUBGEN = $(RUN) -m nanobind.stubgen --quiet -m ipyllama._core
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test fuzz dev asan lab bench lint stub build clean FORCE
+.PHONY: help demo test fuzz faults dev asan lab bench lint stub build clean FORCE
 
 # A preset of CMakePresets.json, built with the tools of .venv
 build_preset = PATH="$(CURDIR)/$(VENV)/bin:$$PATH"; cmake --preset $(1) >build/$(1).log 2>&1 \
@@ -32,6 +32,9 @@ test: $(READY)  ## run the tests (ARGS="-k name" picks some)
 fuzz: $(READY)  ## 50,000 damaged states, model files, and objects called at random (ARGS="--cases 1000 --seed 7")
 	@for target in state gguf calls; do PYTHONPATH=tests $(RUN) -m fuzz $$target --cases 50000 $(ARGS) || exit 1; done
 	@cd tests && ../$(RUN) -m native.walk.run --cases 5000
+
+faults: $(READY)  ## 200 killed processes, 8 at once for 30 s, and 100,000 blocks, all on stores of prefix states
+	@for what in kill crowd large; do (cd tests && ../$(RUN) -m reliability.$$what) || exit 1; done
 
 dev: $(READY)  ## run the native tests on a debug build of our code, where nanobind reports what leaks
 	@$(call build_preset,$@)
