@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from benchmarks import interrupt, memory, reuse, speed, startup, state, streaming
+from benchmarks import fingerprint, interrupt, memory, restart, reuse, saving, speed, startup, state, streaming
 from benchmarks.harness import Bench, Row
 from benchmarks.table import caution, save, text_table
 from ipyllama.models import resolve
@@ -21,7 +21,10 @@ BENCHMARKS: Final[dict[str, Callable[[Bench], Iterator[Row]]]] = {
     "startup": startup.measure,
     "interrupt": interrupt.measure,
     "reuse": reuse.measure,
+    "restart": restart.measure,
+    "saving": saving.measure,
     "state": state.measure,
+    "fingerprint": fingerprint.measure,
     "memory": memory.measure,
 }
 

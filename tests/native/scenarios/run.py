@@ -145,10 +145,12 @@ def main() -> None:
 
     smollm2 = resolve("smollm2").path if "smollm2" in arguments.models else None
     total: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory(prefix="ipyllama-scenarios-") as folder:
-        with kinds(arguments.models, Path(folder), smollm2) as models:
-            for case in range(arguments.cases):
-                total += scenario(models[case % len(models)], f"{arguments.seed}.{case}")
+    with (
+        tempfile.TemporaryDirectory(prefix="ipyllama-scenarios-") as folder,
+        kinds(arguments.models, Path(folder), smollm2) as models,
+    ):
+        for case in range(arguments.cases):
+            total += scenario(models[case % len(models)], f"{arguments.seed}.{case}")
     sys.stdout.write(f"{arguments.cases} scenarios, no mismatch: {dict(sorted(total.items()))}\n")
 
 
