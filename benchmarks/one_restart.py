@@ -1,8 +1,8 @@
 """`python -m benchmarks.one_restart MODEL compute|save|restore|parts [FOLDER]`: one fresh process, as JSON.
 
 `compute` reads the prompt with nothing kept; `save` does the same and keeps it in FOLDER; `restore` finds it there;
-`parts` does what cannot be left out of a restore, and nothing else: reads the bytes of the state into memory, gives them to
-the sequence, evaluates one token.
+`parts` does what cannot be left out of a restore, and nothing else: reads the bytes into memory, gives the state to the
+sequence, evaluates one token.
 """
 
 from __future__ import annotations

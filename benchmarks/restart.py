@@ -35,7 +35,7 @@ def measure(bench: Bench) -> Iterator[Row]:
         found = bench.interleave(runs, ROUNDS)
 
     def milliseconds(name: str, field: str = "first_token") -> float:
-        return 1000 * median(getattr(each, field) for each in (found[name] if name in found else computed))
+        return 1000 * median(getattr(each, field) for each in found.get(name, computed))
 
     against = f"to compute {N_TOKENS:,} tokens"
     for label, kind in (("first token after a restart", ""), ("  files not in the page cache", "cold ")):
