@@ -19,7 +19,7 @@ LITTLE: Final = Target("ratio", 0.97, at_least=True)
 def measure(bench: Bench) -> Iterator[Row]:
     runs = {where: (lambda where=where: one(bench, where)) for where in ("disk", "ram", "nothing")}
     found = bench.interleave(runs, ROUNDS)
-    for name, field in ((f"prefill, {2 * PREFILL:,} tokens", "prefill"), (f"decode, {DECODE} tokens", "decode")):
+    for name, field in ((f"prefill, {PREFILL:,} tokens", "prefill"), (f"decode, {DECODE} tokens", "decode")):
         disk, ram, nothing = (median(getattr(speed, field) for speed in found[where]) for where in runs)
         yield Row(f"{name}, states kept on disk", disk, "tok/s", nothing, "nothing kept", disk / nothing, LITTLE)
         yield Row("  in RAM only", ram, "tok/s", nothing, "nothing kept", ram / nothing)

@@ -10,12 +10,11 @@ import json
 import sys
 import time
 
+from benchmarks.peers.work import PREFIX, TAIL
 from ipyllama.ledger import Ledger
 from ipyllama.llm import LLM, load
 from ipyllama.options import GenerateOptions
 from ipyllama.reply import Delta, Reply
-
-from benchmarks.peers.work import PREFIX, TAIL
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The limits of disk and RAM while states are being written: what is there never exceeds them by more than one entry."""
+"""The limits of disk and RAM hold while states are written: what is there exceeds them by one entry at most."""
 
 from __future__ import annotations
 

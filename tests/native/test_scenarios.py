@@ -24,6 +24,7 @@ from ipyllama.prefix.keys import Link
 from ipyllama.prefix.live import Live
 
 CASES = 5  # of each kind
+REAL = "real.73"
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def models(tmp_path_factory: pytest.TempPathFactory, smollm2: Path) -> Iterator[
 def test_random_scenarios(models: dict[str, Kind], name: str) -> None:
     total: Counter[str] = Counter()
     for case in range(CASES):
-        total += scenario(models[name], f"sample.{case}")
+        total += scenario(models[name], f"sample.{case}").counts
     assert min(total["reused"], total["restored"], total["computed"]) > 500
     assert total["damage"] > 2
     assert total["restart"] > 4
@@ -44,7 +45,7 @@ def test_random_scenarios(models: dict[str, Kind], name: str) -> None:
 
 def test_a_random_scenario_with_the_real_model(models: dict[str, Kind]) -> None:
     """It goes on, is asked again, stopped, damaged, restarted and edited; seconds, where others take a minute."""
-    counts = scenario(models["smollm2"], "real.73")
+    counts = scenario(models["smollm2"], REAL).counts
     assert counts["answers"] == 5
     assert min(counts["reused"], counts["restored"]) > 20
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ipyllama.ledger import Ledger
 from ipyllama.llm import LLM, load
-from ipyllama.options import GenerateOptions
+from ipyllama.options import GenerateOptions, Reuse
 from ipyllama.prefix import PrefixMemory
 from ipyllama.reply import Reply, Usage
 
@@ -52,7 +52,9 @@ class Watched:
         self._evaluate, self._rows = self.live.evaluate, dict[int, NDArray[np.uint32]]()
         self.live.evaluate = self._step
 
-    def ask(self, ledger: Ledger, n: int, stop_after: int | None = None) -> tuple[Reply, Ledger, Answer]:
+    def ask(
+        self, ledger: Ledger, n: int, stop_after: int | None = None, reuse: Reuse = "exact"
+    ) -> tuple[Reply, Ledger, Answer]:
         """Up to `n` tokens, cancelled after that many events. Also the ledger with them."""
         self._rows, kept = {}, list[Ledger]()
 
@@ -60,7 +62,7 @@ class Watched:
             kept.append(after)
             return reply
 
-        job = self.llm.generate(ledger, GenerateOptions(temperature=0, max_tokens=n), wrap=keep)
+        job = self.llm.generate(ledger, GenerateOptions(temperature=0, max_tokens=n, reuse=reuse), wrap=keep)
         if stop_after is not None:
             for number, _ in enumerate(job):
                 if number == stop_after:

@@ -10,8 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 from native.scenarios.cold import MOST, N_CTX, Answer, Cold, Watched
 from native.scenarios.damage import block_files, damage, plant
+from numpy.typing import NDArray
 
 from ipyllama.ledger import Ledger
 from ipyllama.prefix import PrefixMemory
@@ -22,6 +24,8 @@ from ipyllama.reply import Usage
 Operation = tuple[Any, ...]
 """A name and its arguments: plain values, and none that depends on the operations before it."""
 RAM: Final = 64 << 20
+TOLERANCE: Final = 1.0
+"""Of logits under reuse="token", as docs/prefix-memory.md says."""
 
 
 class Mismatch(Exception):
@@ -66,6 +70,7 @@ class Subject:
         self.intact = slow  # nothing of what was computed was evicted or damaged
         self.fresh: Ledger | None = None  # what the live sequence holds now
         self.counts: Counter[str] = Counter()
+        self.worst = 0.0  # largest difference of a logit under reuse="token"
         self._open()
 
     def do(self, operation: Operation) -> None:
@@ -98,14 +103,20 @@ class Subject:
 
     def edit(self, point: int, which: int, cut: int, salt: int, out: int) -> None:
         """Other words in the middle of a prompt; what followed it is gone."""
-        segments = self._point(point).segments
-        prompts = [number for number, segment in enumerate(segments) if not segment.sampled]
-        if prompts:
-            number = prompts[which % len(prompts)]
-            old = segments[number].tokens
-            at = cut % len(old)
-            new = (*old[:at], *self._text(salt, len(old) - at + 3)[1:])
-            self._answer(Ledger(segments[:number]).append_prompt(new), out, at_least=0)
+        if edited := self._edited(point, which, cut, salt):
+            self._answer(edited, out, at_least=0)
+
+    def loosely(self, point: int, which: int, cut: int, salt: int, out: int) -> None:
+        """An edit under reuse="token": close to the cold answer, and nothing of it gets into exact ones."""
+        if edited := self._edited(point, which, cut, salt):
+            ledger = self._fit(edited)
+            reply, after, answer = self.model.ask(ledger, out, reuse="token")
+            if reply.exact:
+                self._compare(ledger, answer)
+            self._measure(answer.logits[0], self.kind.cold.ask(ledger).logits[0])
+            self.counts["inexact"] += not reply.exact
+            self.points.append(after)
+            self.fresh = None
 
     def stop(self, point: int, salt: int, n: int, events: int) -> None:
         """Stop while the prompt is read, or the answer is written."""
@@ -156,6 +167,17 @@ class Subject:
     def _point(self, number: int) -> Ledger:
         return self.points[number % len(self.points)] if self.points else Ledger()
 
+    def _edited(self, point: int, which: int, cut: int, salt: int) -> Ledger | None:
+        segments = self._point(point).segments
+        prompts = [number for number, segment in enumerate(segments) if not segment.sampled]
+        if not prompts:
+            return None
+        number = prompts[which % len(prompts)]
+        old = segments[number].tokens
+        at = cut % len(old)
+        new = (*old[:at], *self._text(salt, len(old) - at + 3)[1:])
+        return Ledger(segments[:number]).append_prompt(new)
+
     def _fit(self, ledger: Ledger) -> Ledger:
         """The context is not what is tested here: what would fill it becomes a short prompt."""
         return ledger if 0 < len(ledger) < N_CTX - MOST else Ledger().append_prompt(self._text(0, 20))
@@ -166,6 +188,8 @@ class Subject:
         self.model.llm.memory.flush()  # what waits to be written is nowhere when RAM has no room for it
         reply, after, answer = self.model.ask(asked, out)
         self._compare(asked, answer)
+        if not reply.exact:
+            raise Mismatch("an exact answer is called inexact")
         self._count(asked, reply.usage, at_least if asked is ledger else 0, live=live and asked is ledger)
         if self.intact and (damaged := self.model.llm.memory.counts.damaged):
             raise Mismatch(f"whole blocks were taken for damaged: {damaged}")
@@ -177,6 +201,11 @@ class Subject:
         if difference := answer.differs(self.kind.cold.ask(asked).begins(len(answer.tokens))):
             raise Mismatch(f"after {len(asked)} tokens {difference}")
         self.counts["answers"] += 1
+
+    def _measure(self, row: NDArray[np.uint32], cold: NDArray[np.uint32]) -> None:
+        self.worst = max(self.worst, float(np.abs(row.view(np.float32) - cold.view(np.float32)).max()))
+        if not self.worst < TOLERANCE:
+            raise Mismatch(f"a logit is off by {self.worst:.3g} under token-level reuse")
 
     def _count(self, asked: Ledger, usage: Usage, at_least: int, *, live: bool) -> None:
         if usage.prompt != len(asked):
@@ -193,7 +222,7 @@ class Subject:
 
 _OPERATIONS: Final[dict[str, Callable[..., None]]] = {
     name: getattr(Subject, name)
-    for name in ("ask", "go_on", "again", "edit", "stop", "restart", "evict", "ram", "damage", "plant")
+    for name in ("ask", "go_on", "again", "edit", "loosely", "stop", "restart", "evict", "ram", "damage", "plant")
 }
 
 
