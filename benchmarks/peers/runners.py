@@ -51,7 +51,8 @@ def everyone(python: Path, work: Work) -> list[Peer]:
             return last_line(output(*command, stdin=asked))
 
     return [
-        Peer("ipyllama", process(sys.executable, "-m", "benchmarks.peers.ours"), has_turns=True),
+        Peer("ipyllama", process(sys.executable, "-m", "benchmarks.peers.ours", "exact"), has_turns=True),
+        Peer('ipyllama, reuse="token"', process(sys.executable, "-m", "benchmarks.peers.ours", "token")),
         Peer("llama-cpp-python, disk cache", process(str(python), str(HERE / "llama_cpp_python_run.py"))),
         Peer("llama-server, slots by hand", slots),
         Peer("stillwarm with llama-server", stillwarm),
