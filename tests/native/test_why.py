@@ -95,10 +95,10 @@ def test_damaged_entry(load, tmp_path: Path) -> None:
     tokens = words(llm)
     why(llm, tokens)
     llm = again(load, llm, tmp_path, n_ctx=2048)
-    for entry in llm.memory.store.entries():
-        data = bytearray(entry.path.read_bytes())
+    for path in tmp_path.rglob("*.kv"):
+        data = bytearray(path.read_bytes())
         data[-1] ^= 1
-        entry.path.write_bytes(data)
+        path.write_bytes(data)
     told = why(llm, tokens)
     assert told.cause == "damaged entry"
     assert "its state is damaged" in told.detail

@@ -7,6 +7,7 @@ import json
 import os
 import stat
 import struct
+import tracemalloc
 import zipfile
 from collections.abc import Iterable
 from dataclasses import replace
@@ -244,8 +245,13 @@ def test_lengths_that_lie_cost_no_memory(tmp_path: Path) -> None:
         file.truncate(size)
         file.seek(size)
         file.write(struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 1, 1, size, 0, 0))
-    with pytest.raises(BadBundle, match="is no bundle, or damaged"):
-        bound(PrefixMemory(tmp_path / "store")).import_(path)
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadBundle, match="is no bundle, or damaged"):
+            bound(PrefixMemory(tmp_path / "store")).import_(path)
+        assert tracemalloc.get_traced_memory()[1] < 100_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -205,6 +205,12 @@ def test_nothing_is_larger_than_the_limit(tmp_path: Path) -> None:
     assert memory.stats().disk_blocks == 0
 
 
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf")])
+def test_a_remote_is_waited_for_some_time(timeout: float) -> None:
+    with pytest.raises(BadOption, match="remote_timeout is a number of seconds above 0"):
+        PrefixMemory(remote="memory://a", remote_timeout=timeout)
+
+
 def test_a_remote_is_named_once() -> None:
     with pytest.raises(BadOption, match="memory://a is a remote already"):
         PrefixMemory("memory://a", remote="memory://b")

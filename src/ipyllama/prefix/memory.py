@@ -179,7 +179,7 @@ class PrefixMemory:
         """True if a block is worth copying out: it would be kept, and it is not at hand yet."""
         if self.paused:
             return False
-        kept = self.ram.bytes_limit > 0 or (self._writer is not None and not self._writer.failed)
+        kept = self.ram.bytes_limit > 0 or (self._writer is not None and self._writer.ready)
         lost = self.restore_seconds([Found(link, "disk")]) - self.rates.prefill.seconds(len(link.tokens))
         return kept and lost < NOTICED and (link.key in self._outdated or self._place(link) in (None, "remote"))
 

@@ -7,6 +7,7 @@ What comes from it passes the same checks as a file; what comes too late is kept
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import threading
 import time
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import dropwhile, islice, takewhile
 from typing import Any, Final, TypeVar
 
-from ipyllama.errors import BadState, LlamaError
+from ipyllama.errors import BadOption, BadState, LlamaError
 from ipyllama.prefix.block import Block
 from ipyllama.prefix.blocks import BlockStore
 from ipyllama.prefix.keys import Link
@@ -46,6 +47,10 @@ class RemoteOptions:
     write_through: bool = False
     """what is saved here is sent there"""
     timeout: float = TIMEOUT
+
+    def __post_init__(self) -> None:
+        if not 0 < self.timeout < math.inf:
+            raise BadOption(f"remote_timeout is a number of seconds above 0: got {self.timeout!r}")
 
 
 class RemoteTier:

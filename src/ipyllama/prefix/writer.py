@@ -60,9 +60,14 @@ class Writer:
         self._thread: threading.Thread | None = None
         _alive.add(self)
 
+    @property
+    def ready(self) -> bool:
+        """False for a while after a failure: what is put now is not saved."""
+        return not self.failed or time.monotonic() >= self._retry
+
     def put(self, block: Block) -> None:
         """Save a block soon. Returns at once."""
-        if self.failed and time.monotonic() < self._retry:
+        if not self.ready:
             return
         with self._idle:
             if block.nbytes > self.bytes_limit or self._pending + block.nbytes > PENDING_LIMIT:
@@ -125,7 +130,7 @@ class Writer:
     def _work(self) -> None:
         while (block := self._queue.get()) is not None:
             try:
-                if not self.failed or time.monotonic() >= self._retry:
+                if self.ready:
                     self.write(block)
                     self.resume()
             except StoreBusy:
