@@ -22,7 +22,7 @@ _NAMED: Final = 3
 def cache_table(stats: Stats, origin: str, *, on: bool = True, model: str = "") -> Table:
     """How a prefix memory is. `origin` tells why it is where it is."""
     counts = stats.counts
-    facts = {"kept in": f"{stats.location} ({origin})" if stats.location else "RAM only"}
+    facts = {"kept in": f"{stats.location or 'RAM only'} ({origin})"}
     if stats.remote:
         facts["looked for in"] = stats.remote
     if stats.location:
