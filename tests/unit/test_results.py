@@ -161,7 +161,7 @@ def test_another_calls_entry_is_no_answer(function: Function) -> None:
     function.value = {"text": "another"}
     function("other")
     (second,) = (path.parent for path in function.folder.rglob("output.json") if path.parent != first)
-    shutil.copy(first / "output.json", second)
+    shutil.copytree(first, second, dirs_exist_ok=True)
     other = again(function.folder)
     other.value = "computed"
     assert other("other") == "computed"
