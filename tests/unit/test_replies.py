@@ -14,6 +14,7 @@ import joblib
 import pytest
 
 from ipyllama.prefix import PrefixMemory
+from ipyllama.prefix.local import LocalBackend
 from ipyllama.prefix.replies import RAM_LIMIT, Replies, recorded, replies_location
 from ipyllama.prefix.results import NAME
 
@@ -232,3 +233,11 @@ print(replies.get({KEY!r})["text"])
 def test_replies_lie_beside_the_prefixes(prefix: str | None, replies: str | None) -> None:
     found = PrefixMemory(prefix).replies.location
     assert found == replies_location(Path(prefix) if prefix else None) == (Path(replies) if replies else None)
+
+
+def test_git_ignores_a_folder_that_replies_came_to_first(tmp_path: Path) -> None:
+    memory = PrefixMemory(tmp_path / "new")
+    memory.replies.put(KEY, record())
+    memory.flush()
+    LocalBackend(tmp_path / "new").write("block", [memoryview(b"state")])
+    assert (tmp_path / "new" / ".gitignore").read_text() == "*\n"
