@@ -11,7 +11,7 @@ STUBGEN = $(RUN) -m nanobind.stubgen --quiet -m ipyllama._core
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test fuzz faults dev asan lab bench lint stub build clean FORCE
+.PHONY: help demo test fuzz faults dev asan lab bench bench-peers lint stub build clean FORCE
 
 # A preset of CMakePresets.json, built with the tools of .venv
 build_preset = PATH="$(CURDIR)/$(VENV)/bin:$$PATH"; cmake --preset $(1) >build/$(1).log 2>&1 \
@@ -19,7 +19,7 @@ build_preset = PATH="$(CURDIR)/$(VENV)/bin:$$PATH"; cmake --preset $(1) >build/$
 
 help:  ## list these targets
 	@echo "ipyllama: local language models in Jupyter cells"
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
 demo: $(READY)  ## run the first notebook here in the terminal, with a real model
 	@$(RUN) notebooks/play.py notebooks/01_quickstart.ipynb
@@ -49,6 +49,9 @@ lab: $(READY)  ## open the notebooks in JupyterLab
 
 bench: $(READY)  ## measure against llama.cpp's own llama-bench
 	@$(RUN) -m benchmarks
+
+bench-peers: $(READY)  ## measure restarts against other programs (the first time builds them: half an hour)
+	@$(RUN) -m benchmarks.peers $(ARGS)
 
 lint: $(READY)  ## check style, types and the committed stub
 	@$(VENV)/bin/ruff check --quiet .

@@ -32,7 +32,7 @@ from ipyllama.prefix import PrefixMemory
 from ipyllama.prefix.binding import binding
 from ipyllama.prefix.live import Live
 from ipyllama.prefix.location import Cache, memory_for
-from ipyllama.prefix.replies import ModelReplies, replay
+from ipyllama.prefix.replay import ModelReplies, replay
 from ipyllama.reply import Delta, Reply
 from ipyllama.vocab import Vocabulary
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from ipyllama.chat import Chat, ChatTemplate
     from ipyllama.embed import Pooling, TextEncoder, TooLong
+    from ipyllama.explain import Explanation
 
 
 def load(
@@ -214,6 +215,13 @@ class LLM:
         if not fresh and (reply := self._replies.find(request)):
             return replay(reply, ledger, wrap)
         return self._engine.submit(request, self._replies.keeping(request, wrap))
+
+    def explain(self, reply: Reply) -> Explanation | None:
+        """Why a prompt cost what it did, with the text on both sides of where it parts from an earlier one; None where
+        nothing was read for it."""
+        from ipyllama.explain import explain
+
+        return explain(reply, self.vocab)
 
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
         """Token ids of `text`; see `Vocabulary.tokenize`."""

@@ -2,6 +2,7 @@
 
 from ipyllama.prefix.block import Block, Origin, Probe
 from ipyllama.prefix.keys import Cut
+from ipyllama.prefix.listing import PrefixInfo, entries, remove
 from ipyllama.prefix.local import LocalBackend
 from ipyllama.prefix.memory import PrefixMemory
 from ipyllama.prefix.records import Binding, Check, Counts, Found, Stats
@@ -18,9 +19,12 @@ __all__ = [
     "FsspecBackend",
     "LocalBackend",
     "Origin",
+    "PrefixInfo",
     "PrefixMemory",
     "Probe",
     "Stats",
     "StoreBackend",
+    "entries",
     "register_store_backend",
+    "remove",
 ]

@@ -14,6 +14,8 @@ Cache = str | os.PathLike[str] | PrefixMemory | bool | None
 """True: the usual place. False, None: RAM only. A text with "://" in it is a remote."""
 VARIABLE: Final = "IPYLLAMA_PREFIX_DIR"
 """Of the environment: another usual place; "off" keeps prefix states in RAM only."""
+BESIDE: Final = "beside the notebook"
+"""The `origin` of a place that is one notebook's own."""
 _NOT_IN_NAMES: Final = re.compile(r"[^\w. -]+")
 _memories: dict[Path | str, PrefixMemory] = {}
 
@@ -35,6 +37,18 @@ def usual_location() -> Path | str | None:
         return cache_dir() / "prefix"
     name = _NOT_IN_NAMES.sub("_", found.stem).strip(". ") or "notebook"
     return found.parent / ".ipyllama" / name / "prefix"
+
+
+def origin(memory: PrefixMemory) -> str:
+    """Why a memory is where it is, in a few words."""
+    place = memory.location or (memory.remote.name if memory.remote else None)
+    if place is None:
+        return "RAM only"
+    if str(place) != str(usual_location()):
+        return "chosen when the model was loaded"
+    if os.environ.get(VARIABLE):
+        return f"{VARIABLE} says so"
+    return BESIDE if notebook() else "the user's cache, because no notebook is known"
 
 
 def memory_for(cache: Cache) -> PrefixMemory:

@@ -79,12 +79,12 @@ class PrefixMemory:
         self.rates, self.ram, self.counts = Rates(), RamTier(parse_bytes(ram_limit)), Counts()
         self.store = BlockStore(make_backend(backend, location)) if location is not None else None
         self._writer = Writer(self.store, parse_bytes(bytes_limit), self._warn, self.age_limit) if self.store else None
+        self._bindings: dict[bytes, Binding] = {}
         if isinstance(remote, str):
             remote = make_backend("fsspec", remote)
         options = RemoteOptions(write_through, remote_timeout)
         self.remote = RemoteTier(remote, options, self._warn) if remote is not None else None
         self.seen = Seen()
-        self.bindings: dict[bytes, Binding] = {}
         self.paused = False
         self.replies = Replies(replies_location(self.location), self._warn)
         self._lock = threading.Lock()
@@ -98,7 +98,9 @@ class PrefixMemory:
         bound = copy.copy(self)
         bound._binding, bound.rates, bound.counts = binding, Rates(), Counts()
         bound._outdated = set()
-        self.bindings[binding.root] = binding
+        self._bindings[binding.root] = binding
+        if self._writer is not None:
+            self._writer.note(f"model-{binding.root.hex()[:16]}", binding.as_note())
         bound.ram = RamTier(self.ram.bytes_limit if ram_limit is None else parse_bytes(ram_limit))
         return bound
 
@@ -108,6 +110,13 @@ class PrefixMemory:
         if self._binding is None:
             raise BadOption("this memory belongs to no model: ask the memory of a loaded one, llm.memory")
         return self._binding
+
+    @property
+    def bindings(self) -> dict[bytes, Binding]:
+        """Every model that has used this memory, with its settings, by the key that its blocks begin with."""
+        noted = self.store.notes().values() if self.store is not None else ()
+        known = [binding for note in noted if (binding := Binding.of_note(note))]
+        return {binding.root: binding for binding in known} | self._bindings
 
     @property
     def places(self) -> tuple[str, str]:
@@ -206,10 +215,7 @@ class PrefixMemory:
     def save(self, block: Block) -> None:
         """Keep a block in RAM, and on disk soon, in place of one that another build or number of threads made."""
         self.ram.put(block)
-        if block.link.key in self._outdated:
-            self._outdated.discard(block.link.key)
-            if self.store is not None:
-                self.store.remove(block.link.parent, block.link.key)
+        self._outdated.discard(block.link.key)
         self.rates.bytes_per_token = block.nbytes / len(block.link.tokens)
         if self._writer is not None:
             self._writer.put(block)
@@ -244,6 +250,16 @@ class PrefixMemory:
         age = self.age_limit if age_limit is None else parse_seconds(age_limit)
         self._writer.flush()
         return self._writer.reduce(limit, items_limit, age)
+
+    @property
+    def bytes_limit(self) -> int:
+        """Most bytes on disk. A smaller one holds from the next block on, or from `reduce_size()`."""
+        return self._writer.bytes_limit if self._writer else 0
+
+    @bytes_limit.setter
+    def bytes_limit(self, limit: int | str) -> None:
+        if self._writer is not None:
+            self._writer.bytes_limit = parse_bytes(limit)
 
     def clear(self) -> None:
         """Forget everything, in RAM and on disk. Raises `StoreError`."""

@@ -59,6 +59,11 @@ class RamTier:
             self._blocks.clear()
             self._nbytes = 0
 
+    def blocks(self) -> list[Block]:
+        """All of them, the least recently used first."""
+        with self._lock:
+            return list(self._blocks.values())
+
     @property
     def nbytes(self) -> int:
         return self._nbytes
