@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import tempfile
 import threading
@@ -375,6 +376,23 @@ def test_an_item_is_seen_whole_or_not_at_all(tmp_path: Path) -> None:
         reader.join()
     assert seen <= set(contents)
     assert len(seen) > 1
+
+
+def test_a_folder_that_is_deleted_under_a_write_is_made_again(tmp_path: Path) -> None:
+    class Deleting(tuple[memoryview, ...]):
+        """Parts of an item; whoever writes the first of them finds the folder gone."""
+
+        def __iter__(self) -> Iterator[memoryview]:
+            if not gone:
+                shutil.rmtree(tmp_path / "store")
+                gone.append(True)
+            return super().__iter__()
+
+    gone: list[bool] = []
+    backend = LocalBackend(tmp_path / "store")
+    backend.write("a/item", Deleting((memoryview(b"whole"),)))
+    with backend.open("a/item") as file:
+        assert (file.read(), gone) == (b"whole", [True])
 
 
 def test_what_killed_writers_left_goes_with_the_next_lock(tmp_path: Path) -> None:

@@ -105,8 +105,9 @@ def read_header(file: BinaryIO, size: int) -> Header:
     if xxhash.xxh3_128_digest(text) != checksum:
         raise BadState("its header is damaged")
     header = _parsed(text)
-    file.read(-(_FRONT.size + length) % _ALIGN)
-    if file.tell() + header.nbytes != size:
+    padding = -(_FRONT.size + length) % _ALIGN
+    file.read(padding)
+    if _FRONT.size + length + padding + header.nbytes != size:
         raise BadState("its length is wrong")
     return header
 

@@ -79,12 +79,12 @@ class PrefixMemory:
         self.rates, self.ram, self.counts = Rates(), RamTier(parse_bytes(ram_limit)), Counts()
         self.store = BlockStore(make_backend(backend, location)) if location is not None else None
         self._writer = Writer(self.store, parse_bytes(bytes_limit), self._warn, self.age_limit) if self.store else None
+        self._bindings: dict[bytes, Binding] = {}
         if isinstance(remote, str):
             remote = make_backend("fsspec", remote)
         options = RemoteOptions(write_through, remote_timeout)
         self.remote = RemoteTier(remote, options, self._warn) if remote is not None else None
         self.seen = Seen()
-        self.bindings: dict[bytes, Binding] = {}
         self.paused = False
         self.replies = Replies(replies_location(self.location), self._warn)
         self._lock = threading.Lock()
@@ -98,7 +98,9 @@ class PrefixMemory:
         bound = copy.copy(self)
         bound._binding, bound.rates, bound.counts = binding, Rates(), Counts()
         bound._outdated = set()
-        self.bindings[binding.root] = binding
+        self._bindings[binding.root] = binding
+        if self._writer is not None:
+            self._writer.note(f"model-{binding.root.hex()[:16]}", binding.as_note())
         bound.ram = RamTier(self.ram.bytes_limit if ram_limit is None else parse_bytes(ram_limit))
         return bound
 
@@ -108,6 +110,13 @@ class PrefixMemory:
         if self._binding is None:
             raise BadOption("this memory belongs to no model: ask the memory of a loaded one, llm.memory")
         return self._binding
+
+    @property
+    def bindings(self) -> dict[bytes, Binding]:
+        """Every model that has used this memory, with its settings, by the key that its blocks begin with."""
+        noted = self.store.notes().values() if self.store is not None else ()
+        known = [binding for note in noted if (binding := Binding.of_note(note))]
+        return {binding.root: binding for binding in known} | self._bindings
 
     @property
     def places(self) -> tuple[str, str]:

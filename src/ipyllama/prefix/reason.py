@@ -76,11 +76,12 @@ def _compared_with_stored(memory: PrefixMemory, why: Why, ledger: Ledger, n_ctx:
 
 def _same_words_elsewhere(memory: PrefixMemory, ledger: Ledger) -> Binding | None:
     """Another model, or the same one with other settings, that has read the beginning of this prompt."""
-    for root, other in memory.bindings.items():
+    bindings = memory.bindings
+    for root, other in bindings.items():
         if root != memory.binding.root and memory.find(islice(chain(root, ledger, other.cut), 1)):
             return other
     n_common, prompt = memory.seen.nearest(memory.binding.root, ledger.tokens)
-    return memory.bindings.get(prompt.root) if prompt is not None and n_common >= ALIKE else None
+    return bindings.get(prompt.root) if prompt is not None and n_common >= ALIKE else None
 
 
 def _of_another(why: Why, mine: Binding, other: Binding) -> Why:

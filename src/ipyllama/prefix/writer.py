@@ -13,7 +13,7 @@ import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from ipyllama.errors import BadState, StoreBusy, StoreError
 from ipyllama.prefix.block import Block, encode
@@ -57,6 +57,7 @@ class Writer:
         self._pending = 0
         self._idle = threading.Condition()
         self._costs: dict[bytes, float] = {}
+        self._notes: dict[str, dict[str, Any]] = {}
         self._thread: threading.Thread | None = None
         _alive.add(self)
 
@@ -77,6 +78,10 @@ class Writer:
                 self._thread = threading.Thread(target=self._work, name="ipyllama-writer", daemon=True)
                 self._thread.start()
         self._queue.put(block)
+
+    def note(self, name: str, content: dict[str, Any]) -> None:
+        """Leave a note in the store, as `BlockStore.put_note`, when the next block is written."""
+        self._notes[name] = content
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until everything is written; False if that took longer than `timeout` seconds."""
@@ -123,6 +128,8 @@ class Writer:
             self.store.set_usage(Usage(usage.nbytes + size, usage.counted))
             self.store.write(block, parts)
         self._costs[block.link.key] = block.seconds
+        while self._notes:
+            self.store.put_note(*self._notes.popitem())
         return True
 
     # -- within -------------------------------------------------------------------------------------------
