@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 PREVIEW: Final = 48
 """Characters of a prefix's text."""
 _COLUMNS: Final = ("prefix", "tokens", "own", "shared", "spares", "last used", "in", "model")
+_NAME: Final = 40
+"""Characters of a model's name: it comes from a file."""
 _NAMED: Final = 3
 """Damaged blocks that are named."""
 
@@ -66,7 +68,7 @@ def _row(info: PrefixInfo, now: float) -> tuple[str, ...]:
         format_seconds(info.seconds) if not info.problem else "",
         format_ago(max(0.0, now - info.used)) if info.used is not None else "now",
         ", ".join(info.places),
-        info.model or "?",
+        info.model[:_NAME] or "?",
     )
 
 
