@@ -76,7 +76,10 @@ def _preview(info: PrefixInfo, texts: Mapping[str, str]) -> str:
     text = one_line(texts.get(info.name, ""))
     if info.name not in texts:
         return "(model not loaded)"
-    return text if len(text) <= PREVIEW else f"…{text[1 - PREVIEW :]}"
+    if len(text) <= PREVIEW:
+        return text
+    end = text[1 - PREVIEW :]
+    return f"… {end.partition(' ')[2] or end}"  # from a whole word on, where there are words
 
 
 def _fill(nbytes: int, limit: int, blocks: int) -> str:
