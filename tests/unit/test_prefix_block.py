@@ -74,6 +74,21 @@ def test_no_flipped_bit_gives_another_block(block: Block, data: st.DataObject) -
     assert np.array_equal(found.state, block.state)
 
 
+def test_no_flipped_bit_of_a_header_says_anything_else() -> None:
+    """Whose it is, what it cost and what follows it is not in the key."""
+    block = make_block(make_chain(range(3))[0], 100)
+    content = to_bytes(block)
+    for at in range(8 * len(content)):
+        damaged = bytearray(content)
+        damaged[at // 8] ^= 1 << at % 8
+        try:
+            found = read(bytes(damaged))
+        except BadState:
+            continue
+        assert (found.link, found.origin, found.seconds, found.probe) == (block.link, ORIGIN, 1.0, block.probe)
+        assert is_true(found)
+
+
 @given(any_block(), st.data())
 def test_what_is_cut_short_or_goes_on_is_refused(block: Block, data: st.DataObject) -> None:
     content = to_bytes(block)

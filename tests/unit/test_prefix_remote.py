@@ -37,8 +37,8 @@ def _calm() -> Iterator[None]:
     weather.reset()
 
 
-def links_of(memory: PrefixMemory) -> list[Link]:
-    return [link for link in memory.links(LEDGER) if link.end < len(LEDGER)]
+def links_of(memory: PrefixMemory, ledger: Ledger = LEDGER) -> list[Link]:
+    return [link for link in memory.links(ledger) if link.end < len(ledger)]
 
 
 @pytest.fixture
@@ -52,9 +52,9 @@ def shared() -> list[Block]:
     return blocks
 
 
-def restore(memory: PrefixMemory) -> list[Block]:
+def restore(memory: PrefixMemory, ledger: Ledger = LEDGER) -> list[Block]:
     """As a cell does: what is at hand is brought here, up to the first block that does not come."""
-    links = links_of(memory)
+    links = links_of(memory, ledger)
     memory.ask_remote(links)
     blocks: list[Block] = []
     for found in memory.find(links):
@@ -184,15 +184,20 @@ def test_a_failure_is_told_once_and_the_pauses_grow(shared: list[Block], monkeyp
     assert memory.stats().problem == ""
 
 
-def test_a_slow_remote_is_asked_less_and_less(shared: list[Block], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_remote_is_asked_less_and_less(monkeypatch: pytest.MonkeyPatch) -> None:
     """That it answers questions in time does not make it fast enough."""
-    weather.fetch_delay = 0.6
     memory = fast(bound(PrefixMemory(remote=URL, ram_limit=0, verbose=0)), 0.3)
+    prompts = [Ledger().append_prompt(range(1000 * n, 1000 * n + 65)) for n in range(1, 8)]
+    store = BlockStore(FsspecBackend(URL))
+    for prompt in prompts:
+        for link in links_of(memory, prompt):
+            store.write(make_block(link))
+    weather.fetch_delay = 0.6
     real, tried = time.monotonic, []
     for second in range(40):
         monkeypatch.setattr(time, "monotonic", lambda at=second: at + real())
         n = weather.requests.count("cat")
-        assert restore(memory) == []
+        assert restore(memory, prompts[len(tried)]) == []
         if weather.requests.count("cat") > n:
             tried.append(second)
             time.sleep(0.7)  # its threads are free again
