@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import struct
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -167,6 +169,16 @@ def test_a_header_that_claims_to_be_huge_is_not_read() -> None:
     with pytest.raises(BadState):
         read_header(file, 2**40)
     assert file.largest == 32
+
+
+def test_a_state_that_would_fill_the_memory_is_not_read(tmp_path: Path) -> None:
+    """A sparse file of 40 GB, its header in order."""
+    header = forged(make_block(make_chain(range(4))[0]), lambda header: header.update(nbytes=40 << 30))
+    path = tmp_path / "block.kv"
+    path.write_bytes(header[:-1000])
+    os.truncate(path, len(header) - 1000 + (40 << 30))
+    with path.open("rb") as file, pytest.raises(BadState, match="it is larger than any block"):
+        read_block(file, path.stat().st_size)
 
 
 def test_the_states_of_the_tests_can_be_told_apart() -> None:
