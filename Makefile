@@ -31,7 +31,7 @@ test: $(READY)  ## run the tests (ARGS="-k name" picks some)
 
 fuzz: $(READY)  ## 50,000 damaged states, model files, and objects called at random (ARGS="--cases 1000 --seed 7")
 	@for target in state gguf calls; do PYTHONPATH=tests $(RUN) -m fuzz $$target --cases 50000 $(ARGS) || exit 1; done
-	@cd tests && ../$(RUN) -m native.walk.run --cases 5000
+	@cd tests && ../$(RUN) -m native.walk.run --cases 5000 && ../$(RUN) -m native.scenarios.run --cases 600
 
 faults: $(READY)  ## 200 killed processes, 8 at once for 30 s, and 100,000 blocks, all on stores of prefix states
 	@for what in kill crowd large; do (cd tests && ../$(RUN) -m reliability.$$what) || exit 1; done

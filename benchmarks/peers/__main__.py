@@ -19,18 +19,19 @@ from benchmarks.table import RESULTS, aligned, caution, figure, markdown, save
 from ipyllama.llm import load
 from ipyllama.loading import physical_cores
 
-ROUNDS: Final = 7
+ROUNDS: Final = 5
 Lines = list[tuple[str, ...]]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
     parser.add_argument("--model", default="smollm2", help="name or path of the model (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=physical_cores(), help="for all (default: %(default)s)")
     parser.add_argument("--quick", action="store_true", help="run everything once")
     parser.add_argument("--save", action="store_true", help=f"write the tables to {RESULTS.name} too")
     arguments = parser.parse_args()
     python, bench = install.installed(), Bench(arguments.model, arguments.quick)
-    with load(arguments.model, cache=None, n_threads=physical_cores()) as llm:
+    with load(arguments.model, cache=None, n_threads=arguments.threads) as llm:
         work = make_work(llm, hashlib.sha256(llm.path.read_bytes()).hexdigest())
     peers = everyone(python, work)
     with tempfile.TemporaryDirectory(prefix="ipyllama-peers-") as folder:

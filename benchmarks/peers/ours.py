@@ -49,6 +49,8 @@ def answer(llm: LLM, ledger: Ledger, n: int, reuse: Reuse) -> tuple[float, Reply
     for event in job:
         if isinstance(event, Delta) and not first:
             first = time.perf_counter()
+    if not first:
+        raise RuntimeError("the first tokens made no text: ask for more")
     return first, job.result()
 
 

@@ -126,7 +126,8 @@ def _padded(row: Sequence[str], widths: Sequence[int], right: frozenset[int]) ->
 
 
 def _cells(row: Sequence[str], right: frozenset[int], tag: str, style: str) -> str:
+    numbers = "right;white-space:nowrap"  # a number stays beside its unit
     return "".join(
-        f'<{tag} style="{style}{"right" if i in right else "left"}">{escape(cell)}</{tag}>'
+        f'<{tag} style="{style}{numbers if i in right else "left"}">{escape(cell)}</{tag}>'
         for i, cell in enumerate(row)
     )

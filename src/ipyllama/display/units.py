@@ -29,7 +29,7 @@ def format_limit(n: int) -> str:
     """A limit as it is written: 2147483648 -> "2 GiB"; others as `format_bytes`."""
     for power, unit in enumerate(("TiB", "GiB", "MiB", "KiB")):
         size, rest = divmod(n, 1024 ** (4 - power))
-        if size and not rest:
+        if 0 < size < 10_000 and not rest:
             return f"{size:,} {unit}"
     return format_bytes(n)
 

@@ -29,8 +29,8 @@ def _status(session: Session, args: CacheArgs, view: View) -> Table:
     from ipyllama.prefix.location import origin
 
     memory = session.memory
-    llm = session.answering
-    return cache_table(memory.stats(), origin(memory), on=not memory.paused, model=llm.name if llm else "")
+    llm, on = session.answering, not (session.paused or memory.paused)
+    return cache_table(memory.stats(), origin(memory), on=on, model=llm.name if llm else "")
 
 
 def _ls(session: Session, args: CacheArgs, view: View) -> Table:

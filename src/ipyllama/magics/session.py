@@ -28,7 +28,8 @@ class Session:
         self._current: LLM | None = None
         self._chats: dict[tuple[Path, str], Chat] = {}
         self._execution: object = None
-        self._paused = False
+        self.paused = False
+        """whether models look up and save nothing"""
         self.last: Reply | None = None
         """the newest answer of a cell"""
 
@@ -79,7 +80,7 @@ class Session:
             if line is not None:
                 line.finish()
             raise
-        _pause(llm, self._paused)
+        _pause(llm, self.paused)
         if llm not in known:
             self._llms.append(llm)
             for earlier in [other for other in known if other.path == llm.path]:
@@ -133,7 +134,7 @@ class Session:
 
     def pause(self, paused: bool) -> None:
         """Let the models of this session look up and save prefixes and replies no more, or again."""
-        self._paused = paused
+        self.paused = paused
         for llm in self.llms:
             _pause(llm, paused)
 

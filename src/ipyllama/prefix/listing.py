@@ -142,6 +142,7 @@ class _Chains:
     def __init__(self, memory: PrefixMemory) -> None:
         self._store = memory.store
         self._nodes: dict[str, _Node] = {}
+        self._known: dict[bytes, tuple[int, tuple[int, ...], float]] = {}
         for entry in self._store.entries() if self._store else ():
             self._nodes[entry.key.hex()[:_ROOT]] = _Node(entry.key, entry.parent, entry.nbytes, entry.used, entry)
         for block in memory.ram.blocks():
@@ -203,13 +204,17 @@ class _Chains:
         return list(path)
 
     def _told(self, node: _Node) -> tuple[int, tuple[int, ...], float]:
-        """Start, tokens and cost of a block."""
-        if node.block is not None:
-            return node.block.link.start, node.block.link.tokens, node.block.seconds
-        assert node.entry is not None
-        assert self._store is not None
-        header = self._store.header(node.entry)
-        return header.link.start, header.link.tokens, header.seconds
+        """Start, tokens and cost of a block. Many chains stand on the same ones: each is read once."""
+        if node.key not in self._known:
+            if node.block is not None:
+                link, seconds = node.block.link, node.block.seconds
+            else:
+                assert node.entry is not None
+                assert self._store is not None
+                header = self._store.header(node.entry)
+                link, seconds = header.link, header.seconds
+            self._known[node.key] = link.start, link.tokens, seconds
+        return self._known[node.key]
 
 
 def _shortened(keys: Sequence[str]) -> dict[str, str]:

@@ -138,7 +138,7 @@ class LocalBackend:
         """The folder and all above it that are missing, each for the owner only."""
         for missing in reversed([place for place in self.folder.parents if not place.exists()]):
             _make_folder(missing)
-        if _make_folder(self.folder) or not os.listdir(self.folder):
+        if _make_folder(self.folder) or set(os.listdir(self.folder)) <= {"replies"}:  # ours, and may come first
             with contextlib.suppress(FileExistsError), _create(self.folder / ".gitignore") as file:
                 file.write(b"*\n")
         inner = folder.relative_to(self.folder)

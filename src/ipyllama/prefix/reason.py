@@ -53,7 +53,7 @@ def _compared(why: Why, ledger: Ledger, n_common: int, other: Prompt, *, refused
     known = piece_ends(other.ledger)
     at_best = shared_end(ledger.tokens, piece_ends(ledger)[:-1], other.ledger.tokens, known)
     parts = n_common < min(len(ledger), len(other.ledger))
-    if parts:
+    if parts and n_common >= ALIKE:
         why = _parting(why, n_common, ledger.tokens, other.ledger.tokens)
     if why.kept >= at_best:
         cause: Cause = ("text changed" if n_common >= ALIKE else "first use") if parts else "continued"

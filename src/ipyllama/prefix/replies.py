@@ -113,7 +113,7 @@ class Replies:
             return None
         try:
             entry = self._memoised(key, None)
-        except (_Miss, OSError, StoreError):
+        except (_Miss, StoreError):
             return None
         return entry["record"] if _sound(entry, key) else None
 
@@ -141,8 +141,8 @@ class Replies:
                     # At its first question joblib compares the function with the one that filled the folder.
                     memoised.check_call_in_cache("", None)
                     self._memory, self._memoised = memory, memoised
-                except (OSError, StoreError) as error:
-                    self._fail(results.why_not(str(self.location), error))
+                except StoreError as error:
+                    self._fail(str(error))
             return self._memoised is not None
 
     def _fail(self, problem: str) -> None:

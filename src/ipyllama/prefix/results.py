@@ -2,40 +2,42 @@
 
     memory = joblib.Memory(Path(folder), backend="ipyllama", verbose=0)   # after `import ipyllama.prefix.results`
 
-    FUNCTION/func_code.py                what joblib compares, and clears where it differs; it is read as text
-    FUNCTION/CALL/output.json            the value, with a checksum
-    FUNCTION/CALL/SHA256.npy             its arrays
-    FUNCTION/CALL/metadata.json          what joblib notes about the call
+    results/FUNCTION/func_code.py        what joblib compares, and clears where it differs; it is read as text
+    results/FUNCTION/CALL/output.json    the value, with a checksum
+    results/FUNCTION/CALL/SHA256.npy     its arrays
+    results/FUNCTION/CALL/metadata.json  what joblib notes about the call
 
-joblib's policy sits on the primitives of this class; what a store holds besides is neither read nor deleted.
+joblib's policy sits on the primitives of this class, and these on the local store's: whole files, no links, one owner.
+What a folder holds besides is neither read nor deleted.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
-import secrets
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from io import BufferedWriter, FileIO
-from pathlib import Path
-from typing import Any, Final
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, Final
 
 import joblib
 from joblib._store_backends import CacheItemInfo, StoreBackendBase, StoreBackendMixin
 
 from ipyllama.errors import BadState, StoreError
-from ipyllama.prefix.files import advice, create_file, make_folder, move_file, open_file
+from ipyllama.prefix.local import LocalBackend
+from ipyllama.prefix.store import Item
 from ipyllama.prefix.values import decode, encode
 
 NAME: Final = "ipyllama"
 MAX_BYTES: Final = 1 << 30
 """A larger file is nothing that was written here."""
+_ROOT: Final = "results"
 _OUTPUT: Final = "output.json"
 _CALL: Final = re.compile(r"[0-9a-f]{32}")
-_OURS: Final = re.compile(r"(output\.json|metadata\.json|[0-9a-f]{64}\.npy)(\.new-[0-9a-f]{16})?")
+_OURS: Final = re.compile(r"output\.json|metadata\.json|[0-9a-f]{64}\.npy")
 _FIRST_LINE: Final = re.compile(r"# first line: -?[0-9]{1,9}\n")
 
 
@@ -47,13 +49,11 @@ class ResultStore(StoreBackendBase, StoreBackendMixin):  # type: ignore[misc]  #
     """
 
     def configure(self, location: str, verbose: int = 0, backend_options: Mapping[str, Any] | None = None) -> None:
-        """Of `backend_options` only "warn" is known: what is called with the text of a warning. Raises `StoreError`
-        for a folder that is somebody else's, or a link."""
-        if os.path.lexists(location):
-            make_folder(Path(location))
+        """Of `backend_options` only "warn" is known: what is called with the text of a warning."""
         self.location, self.verbose = location, verbose
         self.problem = ""
         self._warn: Callable[[str], None] = (backend_options or {}).get("warn", warnings.warn)
+        self._files = LocalBackend(location)
 
     # -- entries ------------------------------------------------------------------------------------------
 
@@ -69,16 +69,16 @@ class ResultStore(StoreBackendBase, StoreBackendMixin):  # type: ignore[misc]  #
         self, call_id: Sequence[str], verbose: int = 0, timestamp: float | None = None, metadata: Any = None
     ) -> Any:
         """The checked value. Raises `KeyError` where there is none that can be used."""
-        folder = Path(self.location, *call_id)
+        output = _name(*call_id, _OUTPUT)
         try:
-            value = decode(call_id, self._read(folder / _OUTPUT), lambda name: self._read(folder / name))
+            value = decode(call_id, self._read(output), lambda name: self._read(_name(*call_id, name)))
         except BadState as error:
             self.clear_item(call_id)
-            raise KeyError(f"{folder}: {error}") from error
+            raise KeyError(f"{output}: {error}") from error
         except OSError as error:
-            raise KeyError(f"{folder}: {error.strerror}") from error
+            raise KeyError(f"{output}: {error.strerror}") from error
         with contextlib.suppress(OSError):  # the clock of the eviction; a read-only folder has none
-            os.utime(folder / _OUTPUT)
+            self._files.touch(output)
         return value
 
     def dump_item(self, call_id: Sequence[str], item: Any, verbose: int = 0) -> None:
@@ -86,21 +86,28 @@ class ResultStore(StoreBackendBase, StoreBackendMixin):  # type: ignore[misc]  #
         document, arrays = encode(call_id, item)
         if self.problem:
             return
-        folder = os.path.join(self.location, *call_id)
         try:
-            self.create_location(folder)
             for name, content in {**arrays, _OUTPUT: document}.items():
-                self._concurrency_safe_write(content, os.path.join(folder, name), self._write)
-        except FileNotFoundError:
-            pass  # somebody cleared the folder in the meantime; the next one will be kept
-        except (OSError, StoreError) as error:
-            self.problem = why_not(self.location, error)
+                self._write(_name(*call_id, name), content)
+        except StoreError as error:
+            self.problem = str(error)
             self._warn(self.problem)
+
+    def store_metadata(self, call_id: Sequence[str], metadata: Mapping[str, Any]) -> None:
+        """What joblib notes about a call, if it can be kept."""
+        if not self.problem:
+            with contextlib.suppress(StoreError):
+                self._write(_name(*call_id, "metadata.json"), json.dumps(metadata).encode())
+
+    def store_cached_func_code(self, call_id: Sequence[str], func_code: str | None = None) -> None:
+        """The code of the function whose results these are. Raises `StoreError`."""
+        if func_code is not None:
+            self._write(_name(*call_id, "func_code.py"), func_code.encode())
 
     def get_cached_func_code(self, call_id: Sequence[str]) -> str:
         """The code that filled the folder. Raises `OSError` where that is not known."""
         try:
-            code: str = super().get_cached_func_code(call_id)
+            code = self._read(_name(*call_id, "func_code.py")).decode()
         except (BadState, UnicodeDecodeError) as error:
             raise OSError(str(error)) from error
         if not _FIRST_LINE.match(code):
@@ -109,78 +116,66 @@ class ResultStore(StoreBackendBase, StoreBackendMixin):  # type: ignore[misc]  #
 
     # -- what joblib's policy is made of --------------------------------------------------------------------
 
-    def create_location(self, location: str) -> None:
-        """A folder of the store, with those above it. Raises `StoreError`, `OSError`."""
-        base = Path(self.location)
-        base.parent.mkdir(parents=True, exist_ok=True)
-        below = Path(location).relative_to(base)
-        for place in (base, *(base / part for part in reversed((below, *below.parents[:-1])))):
-            make_folder(place)
-        with contextlib.suppress(FileExistsError), create_file(base / ".gitignore") as file:
-            file.write(b"*\n")
-
     def clear_location(self, location: str) -> None:
         """Delete the entries at or below a folder."""
-        for folder, names in self._calls(location):
-            with contextlib.suppress(OSError):  # another process deletes as well, or a stranger's file is in there
-                for name in names:
-                    if _OURS.fullmatch(name):
-                        os.unlink(os.path.join(folder, name))
-                os.rmdir(folder)
+        for folder, files in self._calls(location).items():
+            with contextlib.suppress(StoreError):
+                for file in files:
+                    if _OURS.fullmatch(PurePosixPath(file.name).name):
+                        self._files.delete(file.name)
+            with contextlib.suppress(OSError):  # a stranger's file is in there
+                os.rmdir(self._files.folder / folder)
 
     def get_items(self) -> list[CacheItemInfo]:
         """Path, bytes and time of last use of every entry."""
-        items = []
-        for folder, names in self._calls(self.location):
-            with contextlib.suppress(OSError):  # deleted in the meantime
-                sizes = [os.lstat(os.path.join(folder, name)) for name in names]
-                used = max((info.st_mtime for info in sizes), default=0.0)
-                items.append(CacheItemInfo(folder, sum(i.st_size for i in sizes), datetime.fromtimestamp(used)))
-        return items
+        return [
+            CacheItemInfo(
+                os.path.join(self.location, PurePosixPath(folder).relative_to(_ROOT)),
+                sum(file.nbytes for file in files),
+                datetime.fromtimestamp(max(file.used for file in files)),
+            )
+            for folder, files in self._calls(self.location).items()
+        ]
 
-    def _calls(self, location: str) -> Iterator[tuple[str, list[str]]]:
-        if self._item_exists(location):
-            for folder, _, names in os.walk(location):
-                if _CALL.fullmatch(os.path.basename(folder)):
-                    yield folder, names
+    def create_location(self, location: str) -> None:
+        """Folders come with the first file in them."""
 
     def _item_exists(self, location: str) -> bool:
-        """True if it is there, and no link on the way to it leads out of the store."""
-        inside = os.path.join(os.path.realpath(self.location), os.path.relpath(location, self.location))
-        return os.path.exists(location) and os.path.realpath(location) == os.path.normpath(inside)
+        return self._files.exists(self._inner(location))
 
-    def _open_item(self, path: str, mode: str) -> FileIO | BufferedWriter:
-        return open_file(path) if mode == "rb" else create_file(path)
+    def _open_item(self, path: str, mode: str) -> BinaryIO:
+        return self._files.open(self._inner(path))  # joblib's part of this class writes nothing
 
     def _move_item(self, source: str, target: str) -> None:
-        move_file(source, target)
+        self._files.move(self._inner(source), self._inner(target))
 
-    def _concurrency_safe_write(self, content: Any, path: str, write: Callable[[Any, str], None]) -> None:
-        temporary = f"{path}.new-{secrets.token_hex(8)}"
-        try:
-            write(content, temporary)
-            self._move_item(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
+    # -- within -------------------------------------------------------------------------------------------
 
-    def _write(self, content: bytes, path: str) -> None:
-        with self._open_item(path, "wb") as file:
-            file.write(content)
+    def _inner(self, path: str) -> str:
+        """The local store's name of what joblib calls a path in `location`."""
+        return _name(*Path(path).relative_to(self.location).parts)
 
-    def _read(self, path: Path) -> bytes:
-        if not self._item_exists(str(path)):
-            raise FileNotFoundError(2, "there is none", str(path))
-        with open_file(path) as file:
+    def _calls(self, location: str) -> dict[str, list[Item]]:
+        """The files of every call at or below a folder, by the call's folder."""
+        calls: dict[str, list[Item]] = {}
+        for file in self._files.items(self._inner(location)):
+            folder = PurePosixPath(file.name).parent
+            if _CALL.fullmatch(folder.name):
+                calls.setdefault(str(folder), []).append(file)
+        return calls
+
+    def _read(self, name: str) -> bytes:
+        with self._files.open(name) as file:
             if os.fstat(file.fileno()).st_size > MAX_BYTES:
                 raise BadState("it is larger than anything that was written here")
-            return file.readall()
+            return file.read()
+
+    def _write(self, name: str, content: bytes) -> None:
+        self._files.write(name, [memoryview(content)])
 
 
-def why_not(location: str, error: OSError | StoreError) -> str:
-    """Why nothing is kept, and what a person can do."""
-    return f"results are not kept in {location}: {advice(error)}" if isinstance(error, OSError) else str(error)
+def _name(*parts: str) -> str:
+    return str(PurePosixPath(_ROOT, *parts))
 
 
 joblib.register_store_backend(NAME, ResultStore)

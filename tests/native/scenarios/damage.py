@@ -19,6 +19,12 @@ def _flip(files: list[Path], which: int, where: int) -> None:
     file.write_bytes(data)
 
 
+def _rot(files: list[Path], which: int, where: int) -> None:
+    """A bit in each."""
+    for number in range(len(files)):
+        _flip(files, number, where)
+
+
 def _truncate(files: list[Path], which: int, where: int) -> None:
     file = files[which % len(files)]
     data = file.read_bytes()
@@ -61,6 +67,7 @@ def _junk(files: list[Path], which: int, where: int) -> None:
 
 DAMAGES: Final[dict[str, Callable[[list[Path], int, int], None]]] = {
     "flip": _flip,
+    "rot": _rot,
     "truncate": _truncate,
     "extend": _extend,
     "delete": _delete,

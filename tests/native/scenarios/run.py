@@ -53,7 +53,7 @@ def _evict(draw: Draw) -> Operation:
 def _damage(draw: Draw) -> Operation:
     if draw.random() < 0.1:
         return ("plant", draw.randrange(1000), draw.randrange(1000))
-    return ("damage", draw.choice(list(DAMAGES)), draw.randrange(1000), draw.randrange(1 << 20))
+    return ("damage", draw.choice([*DAMAGES, "flip", "rot"]), draw.randrange(1000), draw.randrange(1 << 20))
 
 
 def _go_on(draw: Draw) -> Operation:
