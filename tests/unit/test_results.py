@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from ipyllama.errors import BadState, StoreError
-from ipyllama.prefix.results import NAME
-from ipyllama.prefix.values import decode, encode
+from ipyllama.prefix.replies.results import NAME
+from ipyllama.prefix.replies.values import decode, encode
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 DTYPES = hnp.integer_dtypes() | hnp.floating_dtypes(endianness="=") | hnp.boolean_dtypes() | hnp.unicode_string_dtypes()
@@ -341,7 +341,7 @@ FULL = """
 import resource, signal, sys, warnings
 from pathlib import Path
 import joblib
-from ipyllama.prefix.results import NAME
+from ipyllama.prefix.replies.results import NAME
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 def length(text):
     return len(text)
@@ -367,7 +367,7 @@ COMPANY = """
 import sys, random
 from pathlib import Path
 import joblib
-from ipyllama.prefix.results import NAME
+from ipyllama.prefix.replies.results import NAME
 def result(key, value):
     return value
 memory = joblib.Memory(Path(sys.argv[1]), backend=NAME, verbose=0)

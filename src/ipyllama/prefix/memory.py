@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Final, Self
 from ipyllama.errors import BadOption
 from ipyllama.ledger import Ledger
 from ipyllama.models import Progress
-from ipyllama.prefix.blocks import BlockStore
 from ipyllama.prefix.ram import RamTier
 from ipyllama.prefix.rates import Rates
 from ipyllama.prefix.records import Binding, Check, Counts, Place, Stats
-from ipyllama.prefix.replies import Replies, replies_location
+from ipyllama.prefix.replies.memo import Replies, replies_location
 from ipyllama.prefix.seen import Seen
 from ipyllama.prefix.sizes import parse_bytes, parse_seconds
-from ipyllama.prefix.store import StoreBackend, make_backend
-from ipyllama.prefix.tier import TIMEOUT, RemoteOptions, RemoteTier
+from ipyllama.prefix.store.backend import StoreBackend, make_backend
+from ipyllama.prefix.store.blocks import BlockStore
+from ipyllama.prefix.store.tier import TIMEOUT, RemoteOptions, RemoteTier
+from ipyllama.prefix.store.writer import Writer
 from ipyllama.prefix.tiers import Tiers
-from ipyllama.prefix.writer import Writer
 
 if TYPE_CHECKING:
     from ipyllama.prefix.bundle import Exported, Imported

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from ipyllama.errors import BadOption, BadState, StoreError
 from ipyllama.ledger import Ledger, common_prefix
-from ipyllama.prefix.block import Block
-from ipyllama.prefix.blocks import BlockStore, Entry
 from ipyllama.prefix.keys import Link, chain
 from ipyllama.prefix.ram import RamTier
 from ipyllama.prefix.rates import Rate, Rates
 from ipyllama.prefix.records import Binding, Counts, Found, Place
-from ipyllama.prefix.tier import RemoteTier
-from ipyllama.prefix.writer import Writer
+from ipyllama.prefix.store.block import Block
+from ipyllama.prefix.store.blocks import BlockStore, Entry
+from ipyllama.prefix.store.tier import RemoteTier
+from ipyllama.prefix.store.writer import Writer
 
 CHILDREN: Final = 64
 """Blocks after the same block that are looked at for the one most like a prompt: the latest."""

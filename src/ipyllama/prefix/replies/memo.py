@@ -132,7 +132,7 @@ class Replies:
             if self._memoised is None and not self.problem:
                 import joblib
 
-                from ipyllama.prefix import results
+                from ipyllama.prefix.replies import results
 
                 options = {"warn": self._fail}
                 try:
