@@ -32,7 +32,7 @@ from ipyllama.prefix import PrefixMemory
 from ipyllama.prefix.binding import binding
 from ipyllama.prefix.live import Live
 from ipyllama.prefix.location import Cache, memory_for
-from ipyllama.prefix.replay import ModelReplies, replay
+from ipyllama.prefix.replies.replay import ModelReplies, replay
 from ipyllama.reply import Delta, Reply
 from ipyllama.vocab import Vocabulary
 

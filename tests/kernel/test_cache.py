@@ -186,6 +186,7 @@ def test_without_a_model_the_usual_store_is_shown(shared: Kernel, store: Path) -
     shared.run("%llama cache clear --yes")
     assert str(store) in shown(shared, "%llama cache")
     assert "nothing is kept" in shown(shared, "%llama cache ls")
+    assert "no model is loaded" in shared.fail("%llama cache export x.kv").error
 
 
 def test_help_of_the_group_and_of_its_members(shared: Kernel) -> None:

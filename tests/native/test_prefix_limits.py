@@ -15,7 +15,7 @@ from ipyllama.llm import LLM
 from ipyllama.options import GenerateOptions
 from ipyllama.prefix import PrefixMemory
 from ipyllama.prefix.ram import RamTier
-from ipyllama.prefix.writer import close_all
+from ipyllama.prefix.store.writer import close_all
 
 PROMPTS = 24
 

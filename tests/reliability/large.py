@@ -18,9 +18,9 @@ from blocks import BINDING, bound, make_block, make_chain
 
 from ipyllama.ledger import Ledger
 from ipyllama.prefix import Cut, PrefixMemory
-from ipyllama.prefix.block import encode
-from ipyllama.prefix.blocks import block_name
 from ipyllama.prefix.keys import link_after
+from ipyllama.prefix.store.block import encode
+from ipyllama.prefix.store.blocks import block_name
 
 N_TOKENS = 4000
 

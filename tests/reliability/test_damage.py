@@ -17,8 +17,8 @@ import ipyllama
 from ipyllama.errors import BadState, LlamaError
 from ipyllama.ledger import Ledger
 from ipyllama.prefix import PrefixMemory
-from ipyllama.prefix.block import VERSION, encode
-from ipyllama.prefix.blocks import block_name
+from ipyllama.prefix.store.block import VERSION, encode
+from ipyllama.prefix.store.blocks import block_name
 
 N_FLIPS = 1000
 Damage = Callable[[bytes], bytes]

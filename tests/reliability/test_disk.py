@@ -16,7 +16,7 @@ import pytest
 from blocks import bound, is_true, local_store, make_block, make_chain, number
 
 from ipyllama.prefix import PrefixMemory
-from ipyllama.prefix.blocks import block_name
+from ipyllama.prefix.store.blocks import block_name
 
 LINKS = make_chain(range(400))
 NOBODY = 65534
@@ -47,7 +47,7 @@ def read_all(memory: PrefixMemory) -> int:
 
 
 def test_a_full_disk_is_told_once_and_costs_no_answer(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ipyllama.prefix.writer.RETRY", 0.2)
+    monkeypatch.setattr("ipyllama.prefix.store.writer.RETRY", 0.2)
     memory = bound(PrefixMemory(small_disk / "store"))
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")

@@ -155,7 +155,9 @@ CASES: dict[str, Callable[[], dict[str, str]]] = {
     )._repr_mimebundle_(),
     "cache": lambda: cache_table(STATS, "beside the notebook", model="smollm2")._repr_mimebundle_(),
     "cache_off": lambda: cache_table(TROUBLED, "IPYLLAMA_PREFIX_DIR says so", on=False)._repr_mimebundle_(),
-    "cache_ram": lambda: cache_table(replace(STATS, location=None), "RAM only")._repr_mimebundle_(),
+    "cache_ram": lambda: cache_table(
+        replace(STATS, location=None), "chosen when the model was loaded"
+    )._repr_mimebundle_(),
     "prefixes": lambda: prefix_table(PREFIXES, TEXTS, now=NOW, number=20, empty="")._repr_mimebundle_(),
     "prefixes_shared": lambda: prefix_table(PREFIXES, None, now=NOW, number=2, empty="")._repr_mimebundle_(),
     "prefixes_none": lambda: prefix_table([], {}, now=NOW, number=2, empty="nothing <yet>")._repr_mimebundle_(),

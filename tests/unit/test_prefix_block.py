@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from ipyllama.errors import BadState
 from ipyllama.prefix import Block, Origin, Probe
-from ipyllama.prefix.block import MAGIC, VERSION, encode, read_block, read_header
 from ipyllama.prefix.keys import link_after
+from ipyllama.prefix.store.block import MAGIC, VERSION, encode, read_block, read_header
 
 TOKENS = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=50)
 

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from ipyllama.errors import BadBundle, BadOption, StoreError
 from ipyllama.ledger import Ledger
 from ipyllama.prefix import Binding, Block, PrefixMemory
-from ipyllama.prefix.block import encode
-from ipyllama.prefix.blocks import block_name
+from ipyllama.prefix.store.block import encode
+from ipyllama.prefix.store.blocks import block_name
 
 FIRST, SECOND = Ledger().append_prompt(range(21)), Ledger().append_prompt([*range(8), *range(500, 513)])
 INDEX = {"format": "ipyllama bundle", "version": 1, "fingerprint": BINDING.fingerprint.hex()}

@@ -18,9 +18,9 @@ from slow_fs import StormyFileSystem, weather
 
 from ipyllama.ledger import Ledger
 from ipyllama.prefix import Block, FsspecBackend, PrefixMemory
-from ipyllama.prefix.blocks import BlockStore
 from ipyllama.prefix.keys import Link
-from ipyllama.prefix.tier import RemoteOptions
+from ipyllama.prefix.store.blocks import BlockStore
+from ipyllama.prefix.store.tier import RemoteOptions
 
 URL = "stormy://shared/prefix"
 TOKENS = list(range(100, 165))

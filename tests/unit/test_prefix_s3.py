@@ -11,7 +11,7 @@ import pytest
 from blocks import bound, is_true, make_block, make_chain
 
 from ipyllama.prefix import FsspecBackend, PrefixMemory
-from ipyllama.prefix.blocks import BlockStore
+from ipyllama.prefix.store.blocks import BlockStore
 
 pytest.importorskip("s3fs")
 moto = pytest.importorskip("moto.server")

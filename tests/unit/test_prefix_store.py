@@ -18,9 +18,9 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from ipyllama.errors import BadOption, BadState, StoreBusy, StoreError
 from ipyllama.prefix import FsspecBackend, LocalBackend, PrefixMemory, StoreBackend, register_store_backend
-from ipyllama.prefix.blocks import BlockStore, Usage, block_name
-from ipyllama.prefix.local import _create
-from ipyllama.prefix.store import PRIMITIVES, make_backend
+from ipyllama.prefix.store.backend import PRIMITIVES, make_backend
+from ipyllama.prefix.store.blocks import BlockStore, Usage, block_name
+from ipyllama.prefix.store.local import _create
 
 NOBODY = 65534
 Backend = Callable[[], StoreBackend]
@@ -168,7 +168,7 @@ class Dictionary:
         pass
 
     def items(self, folder):
-        from ipyllama.prefix.store import Item
+        from ipyllama.prefix.store.backend import Item
 
         return [Item(name, len(value), 0.0) for name, value in self._items.items() if name.startswith(folder + "/")]
 
@@ -416,7 +416,7 @@ def test_what_killed_writers_left_goes_with_the_next_lock(tmp_path: Path) -> Non
 
 
 def test_a_lock_that_another_holds_is_given_up_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ipyllama.prefix.local.LOCK_PATIENCE", 0.2)
+    monkeypatch.setattr("ipyllama.prefix.store.local.LOCK_PATIENCE", 0.2)
     first, second = local_store(tmp_path), local_store(tmp_path)
     with first.locked(), pytest.raises(StoreBusy, match="another process holds"), second.locked():
         pass

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from ipyllama.errors import BadOption
 from ipyllama.prefix import Block, LocalBackend, Origin, PrefixMemory
-from ipyllama.prefix.blocks import Usage, block_name
-from ipyllama.prefix.writer import QUARANTINED, TENDED, Writer
+from ipyllama.prefix.store.blocks import Usage, block_name
+from ipyllama.prefix.store.writer import QUARANTINED, TENDED, Writer
 
 DAY = 86400.0
 
@@ -170,7 +170,7 @@ def test_what_another_build_made_is_replaced(tmp_path: Path) -> None:
 
 
 def test_saving_begins_again_when_the_reason_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ipyllama.prefix.writer.RETRY", 0.05)
+    monkeypatch.setattr("ipyllama.prefix.store.writer.RETRY", 0.05)
     folder = tmp_path / "store"
     folder.write_text("in the way")
     memory = bound(PrefixMemory(folder))
@@ -197,7 +197,7 @@ def test_a_warning_that_is_an_error_ends_nothing(tmp_path: Path) -> None:
 
 
 def test_a_busy_store_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ipyllama.prefix.local.LOCK_PATIENCE", 0.1)
+    monkeypatch.setattr("ipyllama.prefix.store.local.LOCK_PATIENCE", 0.1)
     memory = bound(PrefixMemory(tmp_path))
     with LocalBackend(tmp_path).lock():
         memory.save(make_block(number(1)))

@@ -14,9 +14,9 @@ import joblib
 import pytest
 
 from ipyllama.prefix import PrefixMemory
-from ipyllama.prefix.local import LocalBackend
-from ipyllama.prefix.replies import RAM_LIMIT, Replies, recorded, replies_location
-from ipyllama.prefix.results import NAME
+from ipyllama.prefix.replies.memo import RAM_LIMIT, Replies, recorded, replies_location
+from ipyllama.prefix.replies.results import NAME
+from ipyllama.prefix.store.local import LocalBackend
 
 KEY, OTHER = "a" * 64, "b" * 64
 
@@ -141,7 +141,7 @@ def test_where_nothing_can_be_written_one_warning_is_given(tmp_path: Path) -> No
 READ_ONLY = f"""
 import os, sys, warnings
 from pathlib import Path
-from ipyllama.prefix.replies import Replies
+from ipyllama.prefix.replies.memo import Replies
 store = Path(sys.argv[1])
 replies = Replies(store, warnings.warn)
 assert replies.get({OTHER!r}) is None
@@ -210,7 +210,7 @@ def test_a_forked_process_keeps_replies_too(tmp_path: Path) -> None:
 FORK = f"""
 import os, sys, warnings
 from pathlib import Path
-from ipyllama.prefix.replies import Replies
+from ipyllama.prefix.replies.memo import Replies
 record = lambda text: {record()!r} | {{"text": text}}
 replies = Replies(Path(sys.argv[1]), warnings.warn)
 replies.put({KEY!r}, record("parent"))

@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from ipyllama.errors import BadState, StoreError
-from ipyllama.prefix.results import NAME
-from ipyllama.prefix.values import decode, encode
+from ipyllama.prefix.replies.results import NAME
+from ipyllama.prefix.replies.values import decode, encode
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 DTYPES = hnp.integer_dtypes() | hnp.floating_dtypes(endianness="=") | hnp.boolean_dtypes() | hnp.unicode_string_dtypes()
@@ -227,6 +227,30 @@ def test_nothing_in_a_folder_is_unpickled(function: Function, tmp_path: Path) ->
     assert marker.exists()  # it would have gone off
 
 
+CODES = {
+    "no code": b"",
+    "no number": b"# first line: x\n",
+    "no text": b"\xff\xfe",
+    "a pickle": pickle.dumps(Bomb(Path("/nowhere"))),
+    "another's": b"# first line: 3\ndef result(key, compute):\n    return 1\n",
+}
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_the_code_of_a_function_is_only_compared(function: Function, name: str) -> None:
+    """With another function's code its results go; what is no code is replaced."""
+    path = function.entry.parent / "func_code.py"
+    joblib.memory._FUNCTION_HASHES.clear()  # as in a new process
+    again(function.folder)
+    right = path.read_bytes()
+    path.write_bytes(CODES[name])
+    joblib.memory._FUNCTION_HASHES.clear()
+    other = again(function.folder)
+    np.testing.assert_equal(other(), RECORD)
+    assert other.computed == (1 if name == "another's" else 0)
+    assert path.read_bytes() == right
+
+
 def test_an_array_of_pickles_is_damage(tmp_path: Path) -> None:
     """Also where its checksum is right."""
     marker = tmp_path / "unpickled"
@@ -273,12 +297,13 @@ def test_links_lead_nowhere(function: Function, tmp_path: Path) -> None:
 
 
 def test_what_others_put_there_stays(function: Function) -> None:
-    mine = [function.folder / "letter.txt", function.folder / "metadata.json", function.entry / "notes.txt"]
+    folders = (function.folder, function.folder / "results", function.entry.parent)
+    mine = [function.entry / "notes.txt", *(folder / "output.json" for folder in folders)]
     for path in mine:
         path.write_text("mine")
     function.memory.clear(warn=False)
     assert all(path.read_text() == "mine" for path in mine)
-    assert not list(function.folder.rglob("output.json"))
+    assert list(function.entry.iterdir()) == [mine[0]]
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
@@ -316,7 +341,7 @@ FULL = """
 import resource, signal, sys, warnings
 from pathlib import Path
 import joblib
-from ipyllama.prefix.results import NAME
+from ipyllama.prefix.replies.results import NAME
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 def length(text):
     return len(text)
@@ -342,7 +367,7 @@ COMPANY = """
 import sys, random
 from pathlib import Path
 import joblib
-from ipyllama.prefix.results import NAME
+from ipyllama.prefix.replies.results import NAME
 def result(key, value):
     return value
 memory = joblib.Memory(Path(sys.argv[1]), backend=NAME, verbose=0)

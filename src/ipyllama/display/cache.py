@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 PREVIEW: Final = 48
 """Characters of a prefix's text."""
 _COLUMNS: Final = ("prefix", "tokens", "own", "shared", "spares", "last used", "in", "model")
+_NAME: Final = 40
+"""Characters of a model's name: it comes from a file."""
 _NAMED: Final = 3
 """Damaged blocks that are named."""
 
@@ -22,7 +24,7 @@ _NAMED: Final = 3
 def cache_table(stats: Stats, origin: str, *, on: bool = True, model: str = "") -> Table:
     """How a prefix memory is. `origin` tells why it is where it is."""
     counts = stats.counts
-    facts = {"kept in": f"{stats.location} ({origin})" if stats.location else "RAM only"}
+    facts = {"kept in": f"{stats.location or 'RAM only'} ({origin})"}
     if stats.remote:
         facts["looked for in"] = stats.remote
     if stats.location:
@@ -66,7 +68,7 @@ def _row(info: PrefixInfo, now: float) -> tuple[str, ...]:
         format_seconds(info.seconds) if not info.problem else "",
         format_ago(max(0.0, now - info.used)) if info.used is not None else "now",
         ", ".join(info.places),
-        info.model or "?",
+        info.model[:_NAME] or "?",
     )
 
 
@@ -74,7 +76,10 @@ def _preview(info: PrefixInfo, texts: Mapping[str, str]) -> str:
     text = one_line(texts.get(info.name, ""))
     if info.name not in texts:
         return "(model not loaded)"
-    return text if len(text) <= PREVIEW else f"…{text[1 - PREVIEW :]}"
+    if len(text) <= PREVIEW:
+        return text
+    end = text[1 - PREVIEW :]
+    return f"… {end.partition(' ')[2] or end}"  # from a whole word on, where there are words
 
 
 def _fill(nbytes: int, limit: int, blocks: int) -> str:

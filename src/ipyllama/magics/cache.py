@@ -137,14 +137,14 @@ def _export(session: Session, args: CacheArgs, view: View) -> None:
         prompts = [turn.ledger for turn in session.conversation(args.chat).all_turns]
     path = Path(_file(args)).expanduser()
     line = ProgressLine(f"writing {path.name}", view, unit="blocks")
-    done = session.memory.export(path, prompts, _shown_in(line))
+    done = session.current.memory.export(path, prompts, _shown_in(line))
     line.finish(f"{path}: {plural(done.blocks, 'block')} written, {format_bytes(done.nbytes)}")
 
 
 def _import(session: Session, args: CacheArgs, view: View) -> None:
     path = Path(_file(args)).expanduser()
     line = ProgressLine(f"reading {path.name}", view, unit="blocks")
-    done = session.memory.import_(path, _shown_in(line))
+    done = session.current.memory.import_(path, _shown_in(line))
     known = f", {done.known} here already" if done.known else ""
     refused = [f"{name}: {why}" for name, why in done.refused.items()]
     told = f", {len(refused)} refused: {_some(refused)}" if refused else ""

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final, Literal
 from ipyllama.errors import BadOption, BadState, StoreError
 
 if TYPE_CHECKING:
-    from ipyllama.prefix.block import Block
-    from ipyllama.prefix.blocks import BlockStore, Entry
     from ipyllama.prefix.memory import PrefixMemory
     from ipyllama.prefix.records import Place
+    from ipyllama.prefix.store.block import Block
+    from ipyllama.prefix.store.blocks import BlockStore, Entry
 
 Sort = Literal["age", "size", "saved"]
 TAIL: Final = 48

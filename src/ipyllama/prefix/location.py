@@ -42,8 +42,6 @@ def usual_location() -> Path | str | None:
 def origin(memory: PrefixMemory) -> str:
     """Why a memory is where it is, in a few words."""
     place = memory.location or (memory.remote.name if memory.remote else None)
-    if place is None:
-        return "RAM only"
     if str(place) != str(usual_location()):
         return "chosen when the model was loaded"
     if os.environ.get(VARIABLE):

@@ -6,8 +6,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from ipyllama.prefix.block import Block
 from ipyllama.prefix.keys import Link
+from ipyllama.prefix.store.block import Block
 
 
 class RamTier:

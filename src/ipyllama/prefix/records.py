@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ipyllama.prefix.block import Origin
 from ipyllama.prefix.keys import KEY_BYTES, Cut, Link, root_key
+from ipyllama.prefix.store.block import Origin
 
 Place = Literal["RAM", "disk", "remote"]
 

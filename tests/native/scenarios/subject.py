@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ipyllama.ledger import Ledger
 from ipyllama.prefix import PrefixMemory
 from ipyllama.prefix.rates import Rate
-from ipyllama.prefix.writer import close_all
+from ipyllama.prefix.store.writer import close_all
 from ipyllama.reply import Usage
 
 Operation = tuple[Any, ...]

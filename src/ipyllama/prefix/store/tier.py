@@ -20,10 +20,10 @@ from itertools import dropwhile, islice, takewhile
 from typing import Any, Final, TypeVar
 
 from ipyllama.errors import BadOption, BadState, LlamaError
-from ipyllama.prefix.block import Block
-from ipyllama.prefix.blocks import BlockStore
 from ipyllama.prefix.keys import Link
-from ipyllama.prefix.store import StoreBackend
+from ipyllama.prefix.store.backend import StoreBackend
+from ipyllama.prefix.store.block import Block
+from ipyllama.prefix.store.blocks import BlockStore
 
 TIMEOUT: Final = 5.0
 """Seconds that an answer is waited for at most, even where computing would take longer."""

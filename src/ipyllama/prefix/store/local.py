@@ -23,7 +23,7 @@ from typing import BinaryIO, Final
 from filelock import FileLock, Timeout
 
 from ipyllama.errors import BadState, StoreBusy, StoreError
-from ipyllama.prefix.store import Item, register_store_backend
+from ipyllama.prefix.store.backend import Item, register_store_backend
 
 try:
     import fcntl

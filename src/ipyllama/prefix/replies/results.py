@@ -1,6 +1,6 @@
 """A store backend for `joblib.Memory` that holds JSON and `.npy`, so that a folder from elsewhere cannot run code.
 
-    memory = joblib.Memory(Path(folder), backend="ipyllama", verbose=0)   # after `import ipyllama.prefix.results`
+    memory = joblib.Memory(Path(folder), backend="ipyllama", verbose=0)  # once this module is imported
 
     results/FUNCTION/func_code.py        what joblib compares, and clears where it differs; it is read as text
     results/FUNCTION/CALL/output.json    the value, with a checksum
@@ -27,9 +27,9 @@ import joblib
 from joblib._store_backends import CacheItemInfo, StoreBackendBase, StoreBackendMixin
 
 from ipyllama.errors import BadState, StoreError
-from ipyllama.prefix.local import LocalBackend
-from ipyllama.prefix.store import Item
-from ipyllama.prefix.values import decode, encode
+from ipyllama.prefix.replies.values import decode, encode
+from ipyllama.prefix.store.backend import Item
+from ipyllama.prefix.store.local import LocalBackend
 
 NAME: Final = "ipyllama"
 MAX_BYTES: Final = 1 << 30

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ipyllama.errors import BadState, StoreBusy, StoreError
-from ipyllama.prefix.block import Block, encode
-from ipyllama.prefix.blocks import BlockStore, Entry, Usage
-from ipyllama.prefix.evict import eviction_order
+from ipyllama.prefix.store.block import Block, encode
+from ipyllama.prefix.store.blocks import BlockStore, Entry, Usage
+from ipyllama.prefix.store.evict import eviction_order
 
 PENDING_LIMIT: Final = 512 << 20
 """Bytes that may wait to be written; what comes on top is not saved."""

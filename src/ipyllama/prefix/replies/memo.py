@@ -72,7 +72,7 @@ class Replies:
         if not self.enabled:
             return
         self._remember(key, record)
-        if self.location is not None and not self.problem:
+        if self.location is not None:
             with contextlib.suppress(RuntimeError):  # the interpreter is about to end
                 self._later(self._write, key, record)
 
@@ -132,7 +132,7 @@ class Replies:
             if self._memoised is None and not self.problem:
                 import joblib
 
-                from ipyllama.prefix import results
+                from ipyllama.prefix.replies import results
 
                 options = {"warn": self._fail}
                 try:

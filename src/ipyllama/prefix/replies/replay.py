@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ipyllama.engine import Job, Request
 from ipyllama.ledger import Ledger
-from ipyllama.prefix.replies import ENDINGS, Replies
+from ipyllama.prefix.replies.memo import ENDINGS, Replies
 from ipyllama.reply import Delta, Reply, Timings, Usage
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from io import BytesIO
 from typing import Any, BinaryIO, Final
 
 from ipyllama.errors import BadOption
-from ipyllama.prefix.block import MAX_HEADER, MAX_STATE
-from ipyllama.prefix.store import Item, register_store_backend
+from ipyllama.prefix.store.backend import Item, register_store_backend
+from ipyllama.prefix.store.block import MAX_HEADER, MAX_STATE
 
 MAX_ITEM: Final = MAX_HEADER + MAX_STATE
 """Bytes that are fetched of an item, whatever its size."""
