@@ -406,8 +406,13 @@ def test_what_killed_writers_left_goes_with_the_next_lock(tmp_path: Path) -> Non
     left = tmp_path / "tmp" / "12345-dead"
     with _create(left) as file:
         file.write(b"half a block")
+        with store.locked():
+            assert left.exists()  # whoever writes it is alive
     with store.locked():
         assert not left.exists()
+    _create(left).close()
+    local_store(tmp_path).put_note("note", {})  # or with the first item that a process writes
+    assert not left.exists()
 
 
 def test_a_lock_that_another_holds_is_given_up_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -187,6 +187,15 @@ def test_saving_begins_again_when_the_reason_is_gone(tmp_path: Path, monkeypatch
     assert (memory.stats().problem, memory.stats().disk_blocks) == ("", 1)
 
 
+def test_a_warning_that_is_an_error_ends_nothing(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("in the way")
+    memory = bound(PrefixMemory(tmp_path / "store"))
+    for n in range(3):  # the tests turn warnings into errors, and there is nobody to raise them to
+        memory.save(make_block(number(n)))
+        assert memory.flush(60)
+    assert "is a link or no folder" in memory.stats().problem
+
+
 def test_a_busy_store_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ipyllama.prefix.store.local.LOCK_PATIENCE", 0.1)
     memory = bound(PrefixMemory(tmp_path))

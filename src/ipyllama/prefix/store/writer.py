@@ -137,13 +137,7 @@ class Writer:
     def _work(self) -> None:
         while (block := self._queue.get()) is not None:
             try:
-                if self.ready:
-                    self.write(block)
-                    self.resume()
-            except StoreBusy:
-                _log.debug("a block was not saved: other processes keep the store busy")
-            except (StoreError, OSError) as error:
-                self._fail(str(error))
+                self._try(block)
             except Exception:  # noqa: BLE001 - the thread lives on; the next block may fare better
                 _log.exception("a block was not saved")
             with self._idle:
@@ -151,12 +145,24 @@ class Writer:
                 self._idle.notify_all()
             del block
 
-    def _fail(self, problem: str) -> None:
-        if not self.failed:
-            self._warn(problem)
+    def _try(self, block: Block) -> None:
+        if not self.ready:
+            return
+        try:
+            self.write(block)
+        except StoreBusy:
+            _log.debug("a block was not saved: other processes keep the store busy")
+        except (StoreError, OSError) as error:
+            self._fail(str(error))
         else:
-            self._wait *= 2
+            self.resume()
+
+    def _fail(self, problem: str) -> None:
+        told = bool(self.failed)
+        self._wait *= 2 if told else 1
         self.failed, self._retry = problem, time.monotonic() + self._wait
+        if not told:
+            self._warn(problem)  # last: where warnings are errors, it raises
 
     def _has(self, block: Block) -> bool:
         """True if the store has the very same: what another build or thread count made is replaced."""
