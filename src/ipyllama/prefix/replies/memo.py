@@ -87,6 +87,14 @@ class Replies:
             with contextlib.suppress(RuntimeError):  # the interpreter is about to end, and waits itself
                 self._later(lambda: None).result()
 
+    def rest(self) -> None:
+        """Let the thread that writes end once everything is on disk; the next reply starts another."""
+        with self._lock:
+            writer = self._writer
+            self._writer = None
+        if writer is not None:
+            writer.shutdown(wait=False)
+
     def clear(self) -> None:
         """Forget everything, in RAM and on disk."""
         self.flush()
@@ -160,7 +168,7 @@ class Replies:
         with self._lock:
             if self._writer is None:
                 self._writer = ThreadPoolExecutor(1, "ipyllama-replies")
-        return self._writer.submit(_run, function, *arguments)
+            return self._writer.submit(_run, function, *arguments)
 
 
 class _Miss(Exception):
