@@ -41,6 +41,8 @@ class Replies:
     where nothing can be written, `warn` is told once. With `enabled` False nothing is found and nothing kept.
     """
 
+    _writer: ThreadPoolExecutor | None
+
     def __init__(self, location: Path | None, warn: Callable[[str], None], bytes_limit: int = BYTES_LIMIT) -> None:
         self.location, self.bytes_limit = location, bytes_limit
         self.enabled, self.problem = True, ""
@@ -162,7 +164,7 @@ class Replies:
     def _begin(self) -> None:
         """New locks and no thread; after a fork, too, in the child: what waits is the parent's to write."""
         self._lock, self._opening = threading.Lock(), threading.Lock()
-        self._writer: ThreadPoolExecutor | None = None
+        self._writer = None
 
     def _later(self, function: Callable[..., object], *arguments: Any) -> Future[None]:
         with self._lock:
