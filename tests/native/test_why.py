@@ -10,27 +10,9 @@ from ipyllama.ledger import Ledger
 from ipyllama.llm import LLM
 from ipyllama.options import GenerateOptions
 from ipyllama.prefix import PrefixMemory
-from ipyllama.prefix.rates import Rate
 from ipyllama.why import Why
 
 TEXT = "".join(f"{n}. The red fox met a dog near {n * 17} trees and told it of the river. " for n in range(40))
-
-
-class Slow(Rate):
-    """A tiny model computes faster than anything restores; that is not what is tested here."""
-
-    def learn(self, amount: float, seconds: float) -> None:
-        pass
-
-
-@pytest.fixture
-def load(load):
-    def slow(name: str | Path, **options) -> LLM:
-        llm = load(name, **options)
-        llm.memory.rates.prefill = Slow(1.0)
-        return llm
-
-    return slow
 
 
 def why(llm: LLM, tokens: list[int]) -> Why:
