@@ -60,7 +60,7 @@ def main() -> None:
 
 def ask(llm: LLM) -> Reply:
     options = GenerateOptions(max_tokens=1, temperature=0)
-    return llm.generate(prompt(llm), options).result()
+    return llm.generate(prompt(llm), options, fresh=True).result()
 
 
 def prompt(llm: LLM) -> Ledger:

@@ -44,7 +44,7 @@ def main() -> None:
 
 def answer(llm: LLM, ledger: Ledger, n: int, reuse: Reuse) -> tuple[float, Reply]:
     """When the first token was there, and the reply."""
-    job = llm.generate(ledger, GenerateOptions(max_tokens=n, temperature=0, reuse=reuse))
+    job = llm.generate(ledger, GenerateOptions(max_tokens=n, temperature=0, reuse=reuse), fresh=True)
     first = 0.0
     for event in job:
         if isinstance(event, Delta) and not first:

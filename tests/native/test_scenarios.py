@@ -38,7 +38,7 @@ def test_random_scenarios(models: dict[str, Kind], name: str) -> None:
     total: Counter[str] = Counter()
     for case in range(CASES):
         total += scenario(models[name], f"sample.{case}").counts
-    assert min(total["reused"], total["restored"], total["computed"]) > 500
+    assert min(total["reused"], total["restored"], total["computed"]) > 200
     assert total["damage"] > 2
     assert total["restart"] > 4
 

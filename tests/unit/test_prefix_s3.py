@@ -1,4 +1,4 @@
-"""The remote tier on S3, against a server on this machine. Runs where `s3fs` and `moto[server]` are installed."""
+"""The remote tier on S3, against a server on this machine."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import boto3
 import pytest
 from blocks import bound, is_true, make_block, make_chain
+from moto.server import ThreadedMotoServer
 
 from ipyllama.prefix import FsspecBackend, PrefixMemory
 from ipyllama.prefix.store.blocks import BlockStore
 
-pytest.importorskip("s3fs")
-moto = pytest.importorskip("moto.server")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 
 LINKS = make_chain(range(40))
@@ -23,9 +23,7 @@ KEYS = {"key": "a", "secret": "b", "client_kwargs": {"region_name": "us-east-1"}
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    import boto3
-
-    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
     server.start()
     host, port = server.get_host_and_port()
     url = f"http://{host}:{port}"

@@ -162,6 +162,12 @@ class PrefixMemory(Tiers):
         left = None if timeout is None else max(0.0, timeout - (time.monotonic() - began))
         return (self.remote.flush(left) if self.remote else True) and written
 
+    def rest(self) -> None:
+        """Let the threads that save end once what waits is saved; they come back with the next block."""
+        self.replies.rest()
+        if self.writer is not None:
+            self.writer.rest()
+
     def export(
         self,
         path: str | os.PathLike[str],

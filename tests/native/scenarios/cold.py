@@ -62,7 +62,8 @@ class Watched:
             kept.append(after)
             return reply
 
-        job = self.llm.generate(ledger, GenerateOptions(temperature=0, max_tokens=n, reuse=reuse), wrap=keep)
+        options = GenerateOptions(temperature=0, max_tokens=n, reuse=reuse)
+        job = self.llm.generate(ledger, options, wrap=keep, fresh=True)
         if stop_after is not None:
             for number, _ in enumerate(job):
                 if number == stop_after:
@@ -70,6 +71,10 @@ class Watched:
         reply = job.result()
         rows = [self._rows[len(ledger) + i] for i in range(len(reply.tokens))]
         return reply, kept[0], Answer(reply.tokens, tuple(rows))
+
+    def replay(self, ledger: Ledger, n: int) -> tuple[int, ...]:
+        """The tokens of a reply that may be a remembered one."""
+        return self.llm.generate(ledger, GenerateOptions(temperature=0, max_tokens=n)).result().tokens
 
     def _step(self, tokens: Sequence[int]) -> None:
         self._evaluate(tokens)

@@ -79,6 +79,7 @@ class Subject:
 
     def close(self) -> None:
         close_all()
+        self.model.llm.memory.replies.flush()
         self.model.llm.close()
 
     # -- what people do -----------------------------------------------------------------------------------
@@ -100,6 +101,7 @@ class Subject:
         before = self._point(point)
         prompt = Ledger(before.segments[:-1]) if before.segments[-1:] and before.segments[-1].sampled else before
         self._answer(prompt, out, at_least=len(prompt) - 1 if before in self.whole else 0)
+        self._replay(prompt, out)
 
     def edit(self, point: int, which: int, cut: int, salt: int, out: int) -> None:
         """Other words in the middle of a prompt; what followed it is gone."""
@@ -116,6 +118,7 @@ class Subject:
             self._measure(answer.logits[0], self.kind.cold.ask(ledger).logits[0])
             self.counts["inexact"] += not reply.exact
             self.points.append(after)
+            self._replay(ledger, out)
             self.fresh = None
 
     def stop(self, point: int, salt: int, n: int, events: int) -> None:
@@ -196,6 +199,14 @@ class Subject:
         self.points.append(after)
         self.whole.add(after)
         self.fresh = after
+
+    def _replay(self, ledger: Ledger, out: int) -> None:
+        """The same once more, remembered or not."""
+        asked = self._fit(ledger)
+        tokens = self.model.replay(asked, out)
+        if tokens != self.kind.cold.ask(asked).tokens[:out]:
+            raise Mismatch(f"after {len(asked)} tokens the remembered reply is {tokens}")
+        self.counts["replies"] += 1
 
     def _compare(self, asked: Ledger, answer: Answer) -> None:
         if difference := answer.differs(self.kind.cold.ask(asked).begins(len(answer.tokens))):

@@ -41,6 +41,8 @@ class Replies:
     where nothing can be written, `warn` is told once. With `enabled` False nothing is found and nothing kept.
     """
 
+    _writer: ThreadPoolExecutor | None
+
     def __init__(self, location: Path | None, warn: Callable[[str], None], bytes_limit: int = BYTES_LIMIT) -> None:
         self.location, self.bytes_limit = location, bytes_limit
         self.enabled, self.problem = True, ""
@@ -86,6 +88,14 @@ class Replies:
         if self._writer is not None:
             with contextlib.suppress(RuntimeError):  # the interpreter is about to end, and waits itself
                 self._later(lambda: None).result()
+
+    def rest(self) -> None:
+        """Let the thread that writes end once everything is on disk; the next reply starts another."""
+        with self._lock:
+            writer = self._writer
+            self._writer = None
+        if writer is not None:
+            writer.shutdown(wait=False)
 
     def clear(self) -> None:
         """Forget everything, in RAM and on disk."""
@@ -154,13 +164,13 @@ class Replies:
     def _begin(self) -> None:
         """New locks and no thread; after a fork, too, in the child: what waits is the parent's to write."""
         self._lock, self._opening = threading.Lock(), threading.Lock()
-        self._writer: ThreadPoolExecutor | None = None
+        self._writer = None
 
     def _later(self, function: Callable[..., object], *arguments: Any) -> Future[None]:
         with self._lock:
             if self._writer is None:
                 self._writer = ThreadPoolExecutor(1, "ipyllama-replies")
-        return self._writer.submit(_run, function, *arguments)
+            return self._writer.submit(_run, function, *arguments)
 
 
 class _Miss(Exception):

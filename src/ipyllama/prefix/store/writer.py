@@ -92,11 +92,18 @@ class Writer:
         """Try again after a failure."""
         self.failed, self._wait = "", RETRY
 
+    def rest(self) -> threading.Thread | None:
+        """Let the thread end once what waits is written; the next block starts another. Returns it, if there is one."""
+        with self._idle:
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            self._queue.put(None)
+        return thread
+
     def close(self) -> None:
         """Write what waits and stop."""
-        thread, self._thread = self._thread, None
-        if thread is not None and thread.is_alive():
-            self._queue.put(None)
+        thread = self.rest()
+        if thread is not None:
             thread.join()
 
     def abandon(self) -> None:
