@@ -185,6 +185,15 @@ def test_a_failure_is_told_once_and_the_pauses_grow(shared: list[Block], monkeyp
     assert memory.stats().problem == ""
 
 
+def test_a_warning_that_is_an_error_ends_no_answer(shared: list[Block]) -> None:
+    weather.error = True
+    memory = bound(PrefixMemory(remote=URL))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert restore(memory) == []
+    assert "the cable is cut" in memory.stats().problem
+
+
 def test_a_slow_remote_is_asked_less_and_less(monkeypatch: pytest.MonkeyPatch) -> None:
     """That it answers questions in time does not make it fast enough."""
     memory = fast(bound(PrefixMemory(remote=URL, ram_limit=0, verbose=0)), 0.3)

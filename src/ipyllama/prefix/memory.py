@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import time
@@ -217,4 +218,5 @@ class PrefixMemory(Tiers):
 
     def _warn(self, problem: str) -> None:
         if self.verbose:
-            warnings.warn(problem, stacklevel=2)
+            with contextlib.suppress(UserWarning):  # an error, where warnings are; no answer ends with it
+                warnings.warn(problem, stacklevel=2)
