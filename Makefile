@@ -11,7 +11,7 @@ STUBGEN = $(RUN) -m nanobind.stubgen --quiet -m ipyllama._core
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test fuzz dev asan lab bench lint stub build clean FORCE
+.PHONY: help demo test fuzz faults dev asan lab bench bench-peers lint stub build clean FORCE
 
 # A preset of CMakePresets.json, built with the tools of .venv
 build_preset = PATH="$(CURDIR)/$(VENV)/bin:$$PATH"; cmake --preset $(1) >build/$(1).log 2>&1 \
@@ -19,7 +19,7 @@ build_preset = PATH="$(CURDIR)/$(VENV)/bin:$$PATH"; cmake --preset $(1) >build/$
 
 help:  ## list these targets
 	@echo "ipyllama: local language models in Jupyter cells"
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
 demo: $(READY)  ## run the first notebook here in the terminal, with a real model
 	@$(RUN) notebooks/play.py notebooks/01_quickstart.ipynb
@@ -31,7 +31,10 @@ test: $(READY)  ## run the tests (ARGS="-k name" picks some)
 
 fuzz: $(READY)  ## 50,000 damaged states, model files, and objects called at random (ARGS="--cases 1000 --seed 7")
 	@for target in state gguf calls; do PYTHONPATH=tests $(RUN) -m fuzz $$target --cases 50000 $(ARGS) || exit 1; done
-	@cd tests && ../$(RUN) -m native.walk.run --cases 5000
+	@cd tests && ../$(RUN) -m native.walk.run --cases 5000 && ../$(RUN) -m native.scenarios.run --cases 600
+
+faults: $(READY)  ## 200 killed processes, 8 at once for 30 s, and 100,000 blocks, all on stores of prefix states
+	@for what in kill crowd large; do (cd tests && ../$(RUN) -m reliability.$$what) || exit 1; done
 
 dev: $(READY)  ## run the native tests on a debug build of our code, where nanobind reports what leaks
 	@$(call build_preset,$@)
@@ -46,6 +49,9 @@ lab: $(READY)  ## open the notebooks in JupyterLab
 
 bench: $(READY)  ## measure against llama.cpp's own llama-bench
 	@$(RUN) -m benchmarks
+
+bench-peers: $(READY)  ## measure restarts against other programs (the first time builds them: half an hour)
+	@$(RUN) -m benchmarks.peers $(ARGS)
 
 lint: $(READY)  ## check style, types and the committed stub
 	@$(VENV)/bin/ruff check --quiet .

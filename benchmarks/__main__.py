@@ -6,22 +6,23 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Final
 
-from benchmarks import interrupt, memory, reuse, speed, startup, state, streaming
+from benchmarks import fingerprint, interrupt, memory, restart, reuse, saving, speed, startup, state, streaming
 from benchmarks.harness import Bench, Row
-from benchmarks.table import caution, save, text_table
+from benchmarks.table import RESULTS, aligned, as_lines, caution, markdown, save
 from ipyllama.models import resolve
 
-RESULTS: Final = Path(__file__).with_name("RESULTS.md")
 BENCHMARKS: Final[dict[str, Callable[[Bench], Iterator[Row]]]] = {
     "speed": speed.measure,
     "streaming": streaming.measure,
     "startup": startup.measure,
     "interrupt": interrupt.measure,
     "reuse": reuse.measure,
+    "restart": restart.measure,
+    "saving": saving.measure,
     "state": state.measure,
+    "fingerprint": fingerprint.measure,
     "memory": memory.measure,
 }
 
@@ -43,9 +44,10 @@ def main() -> int:
         began = time.monotonic()
         rows += BENCHMARKS[name](bench)
         sys.stderr.write(f"{name}: measured in {time.monotonic() - began:.0f} s\n")
-    print("\n".join(filter(None, (text_table(rows), caution(bench)))))
+    lines = as_lines(rows)
+    print("\n".join(filter(None, (aligned(lines), caution(bench)))))
     if arguments.save:
-        save(RESULTS, rows, bench, " ".join(["python -m benchmarks", *sys.argv[1:]]))
+        save(RESULTS, [markdown(lines), caution(bench)], bench, " ".join(["python -m benchmarks", *sys.argv[1:]]))
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -56,12 +57,14 @@ class Bench:
     quick: bool = False
     patience: float = 120.0
     """seconds left, over all runs, to wait for other work on this machine to end"""
+    folder: tempfile.TemporaryDirectory[str] = field(init=False, default_factory=tempfile.TemporaryDirectory)
+    """for what is kept on disk; gone at the end"""
     runs: int = field(default=0, init=False)
     disturbed: int = field(default=0, init=False)
 
     def load(self) -> LLM:
-        """The model as a notebook loads it, with every option left at its default."""
-        return load(self.model)
+        """The model as a notebook loads it, with every option left at its default but the folder: a new one."""
+        return load(self.model, cache=tempfile.mkdtemp(prefix="ipyllama-bench-", dir=self.folder.name))
 
     def interleave(self, runs: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
         """The results of `rounds` calls of each, every other round in reverse, so that drift hits all alike."""

@@ -23,7 +23,9 @@ def started(model: str) -> Iterator[Kernel]:
     """A kernel with the extension and a model loaded."""
     with tempfile.TemporaryDirectory(prefix="ipyllama-bench-") as folder:
         manager = KernelManager(transport="ipc", connection_file=f"{folder}/connection.json")
-        manager.start_kernel(env=os.environ | {"IPYTHONDIR": folder}, cwd=folder)
+        manager.start_kernel(
+            env=os.environ | {"IPYTHONDIR": folder, "IPYLLAMA_PREFIX_DIR": f"{folder}/prefix"}, cwd=folder
+        )
         client = manager.blocking_client()
         try:
             client.start_channels()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from statistics import median
 from typing import Final
@@ -42,5 +44,8 @@ def measure(bench: Bench) -> Iterator[Row]:
 
 def sizes(model: str) -> dict[str, float]:
     command = [sys.executable, "-c", SCRIPT, model]
-    found: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    with tempfile.TemporaryDirectory(prefix="ipyllama-bench-") as folder:
+        env = os.environ | {"IPYLLAMA_PREFIX_DIR": folder}
+        done = subprocess.run(command, check=True, capture_output=True, text=True, env=env)
+    found: dict[str, float] = json.loads(done.stdout)
     return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 import time
 from dataclasses import asdict, dataclass
 from typing import Final
@@ -37,7 +38,7 @@ class Speed:
 
 
 def main() -> None:
-    with load(sys.argv[1]) as llm:
+    with tempfile.TemporaryDirectory(prefix="ipyllama-bench-") as folder, load(sys.argv[1], cache=folder) as llm:
         text = llm.tokenize("The light was slow to come over the hills, and the river was quiet. " * 60)
         generate(llm, text[3:PREFILL], 2)  # llama-bench warms up too
         prefill = PREFILL / generate(llm, text[:PREFILL], 1, temperature=0.0).timings.prefill

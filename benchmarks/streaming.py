@@ -17,7 +17,7 @@ def measure(bench: Bench) -> Iterator[Row]:
     with started(bench.model) as kernel:
 
         def seconds(*options: str) -> float:
-            line = " ".join(("--raw", f"-n {TOKENS}", "-t 0", "--out reply", *options))
+            line = " ".join(("--raw", f"-n {TOKENS}", "-t 0", "--out reply --fresh", *options))
             took = kernel.run(f"%%llama {line}\nOnce upon a time")
             if (generated := kernel.value("reply.usage.generated")) != str(TOKENS):
                 raise RuntimeError(f"{generated} tokens where {TOKENS} were to be measured")

@@ -7,25 +7,30 @@ import platform
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
+from typing import Final
 
 from benchmarks.harness import Bench, Row, Target
 from ipyllama import build_info
 
+RESULTS: Final = Path(__file__).with_name("RESULTS.md")
 HEADER = ("what", "ours", "reference", "ratio", "target", "")
 
 
-def text_table(rows: Sequence[Row]) -> str:
-    """Columns padded to their widest cell."""
-    lines = [HEADER, *(cells(row) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADER))]
+def aligned(lines: Sequence[Sequence[str]]) -> str:
+    """Columns padded to their widest cell; the first line is the header."""
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     padded = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines)
     first, *others = padded
     return "\n".join([first, "-" * max(map(len, [first, *others])), *others])
 
 
-def markdown_table(rows: Sequence[Row]) -> str:
-    lines = [HEADER, ("---",) * len(HEADER), *(cells(row) for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def markdown(lines: Sequence[Sequence[str]]) -> str:
+    first, *others = lines
+    return "\n".join(f"| {' | '.join(line)} |" for line in [first, ["---"] * len(first), *others])
+
+
+def as_lines(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    return [HEADER, *(cells(row) for row in rows)]
 
 
 def cells(row: Row) -> tuple[str, ...]:
@@ -61,14 +66,14 @@ def caution(bench: Bench) -> str:
     )
 
 
-def save(path: Path, rows: Sequence[Row], bench: Bench, command: str) -> None:
-    """Write the table with what it was measured on."""
+def save(path: Path, parts: Sequence[str], bench: Bench, command: str) -> None:
+    """Write tables and sentences with what they were measured on, in place of what the same command wrote before."""
     build = build_info()
-    parts = [
-        "# Results",
-        f"`{command}` on {date.today().isoformat()}, model {bench.model}: medians of runs that take turns.",
-        markdown_table(rows),
-        caution(bench),
+    title = f"## `{command}`"
+    section = [
+        title,
+        f"{date.today().isoformat()}, model {bench.model}: medians of runs that take turns.",
+        *parts,
         "\n".join(
             f"- {label}: {value}"
             for label, value in {
@@ -78,7 +83,9 @@ def save(path: Path, rows: Sequence[Row], bench: Bench, command: str) -> None:
             }.items()
         ),
     ]
-    path.write_text("\n\n".join(filter(None, parts)) + "\n", encoding="utf-8")
+    others = [f"## {part}" for part in path.read_text(encoding="utf-8").split("\n## ")[1:]] if path.exists() else []
+    kept = [part.strip() for part in others if part.splitlines()[0] != title]
+    path.write_text("\n\n".join(["# Results", *kept, *filter(None, section)]) + "\n", encoding="utf-8")
 
 
 def cpu_name() -> str:

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipyllama.prefix import Binding, Block, Cut, LocalBackend, Origin, PrefixMemory, Probe
-from ipyllama.prefix.blocks import BlockStore
 from ipyllama.prefix.keys import Link, link_after, root_key
+from ipyllama.prefix.store.blocks import BlockStore
 
 ORIGIN = Origin("0123456789abcdef", 2)
 FINGERPRINT = bytes(range(32))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -16,16 +15,7 @@ from ipyllama.engine.embed import STEP
 from ipyllama.engine.engine import Wrap
 from ipyllama.errors import BadOption, WrongModel
 from ipyllama.ledger import Ledger
-from ipyllama.loading import (
-    FileId,
-    LoadOptions,
-    choose,
-    context_options,
-    identify,
-    load_options,
-    load_weights,
-    satisfies,
-)
+from ipyllama.loading import LoadOptions, context_options, identify, load_options
 from ipyllama.models import LocalModel, Progress, resolve
 from ipyllama.models.progress import reporting
 from ipyllama.options import GenerateOptions
@@ -33,8 +23,9 @@ from ipyllama.prefix import PrefixMemory
 from ipyllama.prefix.binding import binding
 from ipyllama.prefix.live import Live
 from ipyllama.prefix.location import Cache, memory_for
-from ipyllama.prefix.replies import ModelReplies, replay
+from ipyllama.prefix.replies.replay import ModelReplies, replay
 from ipyllama.reply import Delta, Reply
+from ipyllama.sharing import LoadedModels
 from ipyllama.vocab import Vocabulary
 
 if TYPE_CHECKING:
@@ -43,6 +34,7 @@ if TYPE_CHECKING:
 
     from ipyllama.chat import Chat, ChatTemplate
     from ipyllama.embed import Pooling, TextEncoder, TooLong
+    from ipyllama.explain import Explanation
 
 
 def load(
@@ -250,6 +242,13 @@ class LLM:
         with reporting(progress, unit="answers", delay=1.0) as report:
             return gather(jobs, lambda done, total: report(done, total, self.name))
 
+    def explain(self, reply: Reply) -> Explanation | None:
+        """Why a prompt cost what it did, with the text on both sides of where it parts from an earlier one; None where
+        nothing was read for it."""
+        from ipyllama.explain import explain
+
+        return explain(reply, self.vocab)
+
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
         """Token ids of `text`; see `Vocabulary.tokenize`."""
         return self.vocab.tokenize(text, add_special, parse_special)
@@ -280,6 +279,7 @@ class LLM:
         """End running answers and free context and weights. Safe to call twice and from any thread."""
         self._engine.close()
         self.memory.ram.clear()
+        self.memory.rest()
         _loaded.forget(self, self._model)
 
     def __enter__(self) -> Self:
@@ -320,59 +320,7 @@ class LLM:
         return self.vocab.piece(token, special=True).decode("utf-8", "replace") if token >= 0 else ""
 
 
-class _Loaded:
-    """Every open model, so that a second load shares it. Weights are shared even where the options differ."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._llms: list[LLM] = []
-        self._weights: dict[tuple[FileId, int, bool], _core.Model] = {}
-
-    def get(self, found: LocalModel, options: LoadOptions, memory: PrefixMemory, progress: Progress | None) -> LLM:
-        file = identify(found.path)
-        with self._lock:
-            for llm in self._llms:
-                same = llm.memory.places == memory.places and satisfies(llm.options, options)
-                if llm.file == file and not llm.closed and same:
-                    return llm
-            chosen = choose(found, options)
-            native = self._open_weights(file, chosen, progress)
-            try:
-                llm = LLM(found, native, chosen, memory)
-            except BaseException:
-                self._close_unused(native)
-                raise
-            self._llms.append(llm)
-            return llm
-
-    def forget(self, llm: LLM, native: _core.Model) -> None:
-        with self._lock:
-            if llm in self._llms:
-                self._llms.remove(llm)
-                self._close_unused(native)
-
-    def abandon(self) -> None:
-        """After a fork, in the child: the contexts are the parent's. Weights can be read by both."""
-        self._lock = threading.RLock()
-        self._llms = []
-
-    def all(self) -> list[LLM]:
-        with self._lock:
-            return list(self._llms)
-
-    def _open_weights(self, file: FileId, options: LoadOptions, progress: Progress | None) -> _core.Model:
-        key = (file, options.n_gpu_layers, options.use_mmap)
-        if key not in self._weights:
-            self._weights[key] = load_weights(file[0], options, progress)
-        return self._weights[key]
-
-    def _close_unused(self, native: _core.Model) -> None:
-        if not any(llm._model is native for llm in self._llms):
-            self._weights = {key: model for key, model in self._weights.items() if model is not native}
-            native.close()
-
-
-_loaded: Final = _Loaded()
+_loaded: Final = LoadedModels(LLM)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_loaded.abandon)
 

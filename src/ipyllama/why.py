@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 Cause = Literal[
     "continued",
@@ -47,3 +47,8 @@ class Why:
         if self.broke is not None:
             said += f"; the prompt differs from an earlier one from token {self.broke:,} on"
         return f"{said}; {self.detail}" if self.detail else said
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from ipyllama.display.progress import line_bundle
+
+        return line_bundle(str(self))

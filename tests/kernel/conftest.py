@@ -32,7 +32,7 @@ def kernel(new_kernel: Callable[..., Kernel]) -> Kernel:
     """The module's kernel, `%load_ext ipyllama` done and no model loaded. Every answer is computed, also where an
     earlier test has asked the same."""
     kernel = new_kernel()
-    kernel.run("%load_ext ipyllama\n%config Llama.replay = False")
+    kernel.run("get_ipython().config.Llama.replay = False\n%load_ext ipyllama")
     return kernel
 
 

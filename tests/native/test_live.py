@@ -21,18 +21,10 @@ from ipyllama.loading import LoadOptions
 from ipyllama.prefix import PrefixMemory
 from ipyllama.prefix.binding import binding
 from ipyllama.prefix.live import Live
-from ipyllama.prefix.rates import Rate
 
 ARCHS = ("llama", "gemma3", "mamba", "lfm2", "jamba")
 A, B, C = ([1, *(262 + (n * n * step) % 94 for n in range(299))] for step in (1, 3, 7))
 Make = Callable[..., Live]
-
-
-class Slow(Rate):
-    """A tiny model computes faster than anything restores; that is not what is tested here."""
-
-    def learn(self, amount: float, seconds: float) -> None:
-        pass
 
 
 @pytest.fixture
@@ -43,7 +35,6 @@ def make(tiny) -> Make:
         path: Path = tiny(arch)
         model = _core.Model.load(str(path))
         bound = (memory or PrefixMemory()).bind(binding("tiny", path, model, LoadOptions(n_threads=1)))
-        bound.rates.prefill = Slow(1.0)
         can_trim = not (model.is_recurrent or model.is_hybrid)
         context = context or make_context(model)
         return Live(_core.Sequence(context), bound, context.n_ctx, can_trim=can_trim)

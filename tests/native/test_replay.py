@@ -262,10 +262,11 @@ def test_what_fails_after_it_reaches_the_caller(llm: LLM) -> None:
 
 
 def test_a_closed_model_does_not_answer(llm: LLM) -> None:
-    llm.complete("some words", max_tokens=3)
+    request = prompt(llm, "some words"), options(max_tokens=3)
+    llm.generate(*request).result()
     llm.close()
     with pytest.raises(ClosedError):
-        llm.complete("some words", max_tokens=3)
+        llm.generate(*request)
 
 
 def test_clearing_the_memory_forgets_them(new: Load, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from ipyllama.ledger import Ledger
 from ipyllama.llm import LLM
 from ipyllama.options import GenerateOptions, Reuse
-from ipyllama.prefix.rates import Rate
 from ipyllama.reply import Reply
 
 TEXT = "".join(f"{n}. The red fox met a dog near {n * 17} trees and told it of the river. " for n in range(40))
@@ -20,23 +19,6 @@ SHARED, LENGTH = 613, 700
 """The edit is in the middle of a piece, and of a block."""
 TOLERANCE = 1.0
 """Of logits, as docs/prefix-memory.md says."""
-
-
-class Slow(Rate):
-    """A tiny model computes faster than anything restores; that is not what is tested here."""
-
-    def learn(self, amount: float, seconds: float) -> None:
-        pass
-
-
-@pytest.fixture
-def load(load):
-    def slow(name: str, **options) -> LLM:
-        llm = load(name, **options)
-        llm.memory.rates.prefill = Slow(1.0)
-        return llm
-
-    return slow
 
 
 def prompt(llm: LLM, edited: bool = False) -> Ledger:

@@ -9,27 +9,10 @@ import pytest
 from ipyllama.ledger import Ledger
 from ipyllama.llm import LLM
 from ipyllama.options import GenerateOptions
-from ipyllama.prefix.rates import Rate
+from ipyllama.prefix import PrefixMemory
 from ipyllama.why import Why
 
 TEXT = "".join(f"{n}. The red fox met a dog near {n * 17} trees and told it of the river. " for n in range(40))
-
-
-class Slow(Rate):
-    """A tiny model computes faster than anything restores; that is not what is tested here."""
-
-    def learn(self, amount: float, seconds: float) -> None:
-        pass
-
-
-@pytest.fixture
-def load(load):
-    def slow(name: str | Path, **options) -> LLM:
-        llm = load(name, **options)
-        llm.memory.rates.prefill = Slow(1.0)
-        return llm
-
-    return slow
 
 
 def why(llm: LLM, tokens: list[int]) -> Why:
@@ -117,6 +100,22 @@ def test_different_settings_and_different_model(load, tiny, tmp_path: Path) -> N
     told = why(other, tokens)
     assert told.cause == "different model"
     assert "tiny-gemma3" in told.detail
+
+
+def test_what_another_process_used_is_known_by_name(load, tmp_path: Path) -> None:
+    llm = load("llama", cache=PrefixMemory(tmp_path))
+    tokens = words(llm)
+    why(llm, tokens)
+    llm.memory.flush()
+    llm.close()
+    llm = load(llm.path, cache=PrefixMemory(tmp_path), kv_type="f32")
+    told = why(llm, tokens)
+    assert (told.cause, told.detail) == ("different settings", "kv_type was f16")
+    llm.memory.flush()
+    for note in (tmp_path / "notes").iterdir():
+        note.write_text('{"fingerprint": "?", "cut": 1}')
+    other = load("gemma3", cache=PrefixMemory(tmp_path))
+    assert why(other, tokens).cause == "first use", "a note that means nothing is no note"
 
 
 def test_cache_off(load, tmp_path: Path) -> None:

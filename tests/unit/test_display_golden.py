@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from ipyllama.chat import Turn
 from ipyllama.display import ModelRow, Progress, capability_bundle, models_table, reply_bundle, status_table
+from ipyllama.display.cache import cache_table, prefix_table
 from ipyllama.display.progress import line_bundle, progress_bundle
 from ipyllama.display.reply import streaming_bundle
+from ipyllama.display.why import turns_table
 from ipyllama.engine.capability import ENCODER, Capability
-from ipyllama.magics.options import cell_help, line_help
+from ipyllama.explain import Explanation, Span, explain
+from ipyllama.ledger import Ledger
+from ipyllama.magics.commands import line_help
+from ipyllama.magics.options import cell_help
+from ipyllama.prefix import PrefixInfo, Stats
+from ipyllama.prefix.records import Counts
 from ipyllama.reply import Reply, Timings, Usage
+from ipyllama.why import Why
 
 GOLDEN = Path(__file__).parent / "golden"
 SUFFIX = {"text/plain": "txt", "text/markdown": "md", "text/html": "html"}
@@ -48,6 +58,63 @@ USAGE = Usage(reused=780, computed=32, generated=120)
 FULL = Capability("full", can_shift=True)
 TIMINGS = Timings(prefill=0.04, first_token=0.041, decode=2.48)
 
+NOW = 1_800_000_000.0
+MB = 1_000_000
+PREFIXES = [
+    PrefixInfo("3f2a91c0", "0" * 16, "smollm2", 2304, 6 * MB, 47 * MB, 8.2, NOW - 30, ("disk", "RAM"), (1, 2)),
+    PrefixInfo("91c03f2a7", "0" * 16, "smollm2", 310, 7 * MB, 0, 0.9, NOW - 7200, ("disk",), (1, 2)),
+    PrefixInfo("b0" * 4, "1" * 16, "", 1024, 130 * MB, 0, 75.0, NOW - 40 * 86400, ("disk",), (1, 2)),
+    PrefixInfo("c0" * 4, "0" * 16, "<b>日本", 12, 1 * MB, 0, 0.1, None, ("RAM",), (1, 2)),
+    PrefixInfo("d0" * 4, "2" * 16, "", 0, 5 * MB, 0, 0.0, NOW - 300, ("disk",), (), "damaged: its header is damaged"),
+    PrefixInfo("e0" * 4, "0" * 16, "smollm2", 5, 1 * MB, 0, 0.1, NOW, ("RAM",), ()),
+]
+TEXTS = {
+    "3f2a91c0": "which of these rivers, if any, flows through the old town of Basel?\nassistant",
+    "91c03f2a7": "日本語🦙 <script>alert(1)</script> \x1b[31mred",
+    "c0" * 4: "",
+}
+STATS = Stats(Path("/home/ann/.ipyllama/lesson/prefix"), "", 67 * MB, 14, 10 << 30, 34 * MB, 6, 1 << 30, Counts(), "")
+TROUBLED = Stats(
+    Path("/data/<x>"),
+    "s3://class/prefix",
+    0,
+    0,
+    2 * MB,
+    0,
+    0,
+    512 << 20,
+    Counts(hits=9, saved=1, seconds=12.4, damaged=[f"tokens {n} to {n + 256}: its state is damaged" for n in range(4)]),
+    "nothing is saved in /data/<x>: the disk is full",
+)
+
+
+def turn(message: str, usage: Usage, why: Why | None) -> Turn:
+    return Turn(text="…", message=message, ledger=Ledger().append_prompt(range(300)), usage=usage, why=why)
+
+
+TURNS = [
+    turn("Which rivers\nflow through Basel?", Usage(0, 0, 41, 9), Why("first use", 41, 0)),
+    turn("And through <Bern>, 日本 and all the other towns there?", Usage(49, 0, 12, 9), Why("continued", 61, 49)),
+    turn("Again", Usage(0, 256, 1044, 0), Why("text changed", 1300, 256, 290, (2, 3, 9, 4), (5, 3, 9, 4))),
+    turn("Stopped", Usage(), None),
+    replace(turn("Once more", Usage(restored=41), None), replayed=True),
+]
+
+
+class Words:
+    """A vocabulary whose tokens are words."""
+
+    def piece(self, token: int, special: bool = False) -> bytes:
+        known = {1: " a", 2: " chatty", 5: " <terse>\n", 9: " geographer\t\x1b[1m"}
+        return known.get(token, f" {token}").encode()
+
+
+def explained(reply: Reply) -> dict[str, str]:
+    explanation = explain(reply, Words())
+    assert explanation is not None
+    return explanation._repr_mimebundle_()
+
+
 CASES: dict[str, Callable[[], dict[str, str]]] = {
     "reply": lambda: reply_bundle(Reply(ANSWER, usage=USAGE, timings=TIMINGS)),
     "reply_interrupted": lambda: reply_bundle(
@@ -69,6 +136,7 @@ CASES: dict[str, Callable[[], dict[str, str]]] = {
     ),
     "reply_empty": lambda: reply_bundle(Reply("", usage=Usage(0, 0, 5, 1), timings=Timings(first_token=0.5))),
     "reply_white": lambda: reply_bundle(Reply(" \n\n", usage=Usage(0, 0, 5, 2), timings=Timings(first_token=0.5))),
+    "reply_cache_off": lambda: reply_bundle(Reply("One", usage=USAGE, why=Why("cache off", 812, 780))),
     "streaming": lambda: streaming_bundle("Half an *ans"),
     "progress": lambda: progress_bundle(Progress("reading the prompt", 1024, 4000, eta=12.2)),
     "progress_bytes": lambda: progress_bundle(Progress("fetching <x>", 46_500_000, 93_000_000, "bytes", 75)),
@@ -84,6 +152,21 @@ CASES: dict[str, Callable[[], dict[str, str]]] = {
     "models_none": lambda: models_table([])._repr_mimebundle_(),
     "status": lambda: status_table(
         {"model": "smollm2", "context": "812 of 8,192 tokens", "capability": FULL, "chats": "main (3 turns)"}, "In use"
+    )._repr_mimebundle_(),
+    "cache": lambda: cache_table(STATS, "beside the notebook", model="smollm2")._repr_mimebundle_(),
+    "cache_off": lambda: cache_table(TROUBLED, "IPYLLAMA_PREFIX_DIR says so", on=False)._repr_mimebundle_(),
+    "cache_ram": lambda: cache_table(
+        replace(STATS, location=None), "chosen when the model was loaded"
+    )._repr_mimebundle_(),
+    "prefixes": lambda: prefix_table(PREFIXES, TEXTS, now=NOW, number=20, empty="")._repr_mimebundle_(),
+    "prefixes_shared": lambda: prefix_table(PREFIXES, None, now=NOW, number=2, empty="")._repr_mimebundle_(),
+    "prefixes_none": lambda: prefix_table([], {}, now=NOW, number=2, empty="nothing <yet>")._repr_mimebundle_(),
+    "turns": lambda: turns_table(TURNS, TURNS[2])._repr_mimebundle_(),
+    "turns_none": lambda: turns_table([], TURNS[2])._repr_mimebundle_(),
+    "why": lambda: explained(TURNS[2]),
+    "why_continued": lambda: explained(TURNS[1]),
+    "why_end": lambda: Explanation(
+        Why("template rewrote history", 60, 20, 20, (), (1,), "x < y"), (), (Span("<think>", True),)
     )._repr_mimebundle_(),
     "capability": lambda: capability_bundle(FULL),
     "capability_extend": lambda: capability_bundle(Capability("extend", False, "hybrid: part <attention>")),

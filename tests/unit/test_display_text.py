@@ -13,7 +13,7 @@ from ipyllama.display import Table, footer, reply_bundle
 from ipyllama.display.progress import Progress, progress_line, progress_text
 from ipyllama.display.reply import reply_markdown
 from ipyllama.display.table import table_text, text_width
-from ipyllama.display.units import format_bytes, format_rate, format_seconds, plural
+from ipyllama.display.units import format_ago, format_bytes, format_limit, format_rate, format_seconds, plural
 from ipyllama.reply import FinishReason, Reply, Timings, Usage
 
 
@@ -54,6 +54,39 @@ def test_bytes(n: int, text: str) -> None:
 )
 def test_seconds(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("n", "text"),
+    [
+        (10 << 30, "10 GiB"),
+        (1 << 40, "1 TiB"),
+        (1536 << 20, "1,536 MiB"),
+        (1 << 10, "1 KiB"),
+        (1023, "1.0 kB"),
+        (2_000_000_000, "2.0 GB"),
+        (0, "0 B"),
+    ],
+)
+def test_limits_read_as_they_are_written(n: int, text: str) -> None:
+    assert format_limit(n) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "just now"),
+        (29, "just now"),
+        (31, "1 min ago"),
+        (59 * 60 + 29, "59 min ago"),
+        (3600, "1 h ago"),
+        (47 * 3600, "47 h ago"),
+        (48 * 3600, "2 days ago"),
+        (40 * 86400, "40 days ago"),
+    ],
+)
+def test_how_long_ago(seconds: float, text: str) -> None:
+    assert format_ago(seconds) == text
 
 
 def test_rates_and_counts() -> None:

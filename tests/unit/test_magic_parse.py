@@ -7,18 +7,16 @@ import re
 import pytest
 
 from ipyllama.errors import BadOption
-from ipyllama.magics.options import (
-    CELL_OPTIONS,
+from ipyllama.magics.commands import (
+    BY_PATH,
     COMMANDS,
-    CellArgs,
+    CacheArgs,
     LineArgs,
-    cell_help,
     line_help,
-    llama_arguments,
     llama_subcommands,
-    parse_cell_line,
     parse_line,
 )
+from ipyllama.magics.options import CELL_OPTIONS, CellArgs, cell_help, llama_arguments, parse_cell_line
 from ipyllama.magics.parser import split_line
 from ipyllama.options import GenerateOptions, option_names
 
@@ -147,6 +145,23 @@ def test_a_prompt_on_the_line_is_told_where_it_belongs() -> None:
         ("status", LineArgs("status")),
         ("reset", LineArgs("reset")),
         ("reset --chat 'my review'", LineArgs("reset", chat="my review")),
+        ("why", LineArgs("why")),
+        ("why 2 --chat review", LineArgs("why", "2", chat="review")),
+        ("cache", CacheArgs("cache status")),
+        ("cache status", CacheArgs("cache status")),
+        ("cache --help", LineArgs("cache", help=True)),
+        ("cache ls --help", CacheArgs("cache ls", help=True)),
+        ("help cache", LineArgs("cache", help=True)),
+        ("help cache ls", LineArgs("cache ls", help=True)),
+        ("cache ls --model smollm2 --sort size -n 5", CacheArgs("cache ls", model="smollm2", sort="size", number=5)),
+        ("cache rm 3f2a 91c0", CacheArgs("cache rm", names=("3f2a", "91c0"))),
+        ("cache rm --older 12h", CacheArgs("cache rm", older=43200.0)),
+        ("cache limit", CacheArgs("cache limit")),
+        ("cache limit 2G --ram 500M", CacheArgs("cache limit", "2G", ram=500 << 20)),
+        ("cache export 'my file.kv' --chat c", CacheArgs("cache export", "my file.kv", chat="c")),
+        ("cache export a.kv --cell 2", CacheArgs("cache export", "a.kv", cell="2")),
+        ("cache import a.kv", CacheArgs("cache import", "a.kv")),
+        ("cache clear --yes", CacheArgs("cache clear", yes=True)),
     ],
 )
 def test_every_subcommand(line: str, args: LineArgs) -> None:
@@ -158,7 +173,21 @@ def test_every_subcommand(line: str, args: LineArgs) -> None:
     [
         ("laod x", "unknown subcommand 'laod': did you mean 'load'?"),
         ("help laod", "unknown subcommand 'laod': did you mean 'load'?"),
-        ("xyz", "unknown subcommand 'xyz': known are load, unload, use, models, info, status, reset, help"),
+        (
+            "xyz",
+            "unknown subcommand 'xyz': known are load, unload, use, models, info, status, reset, cache, why, help",
+        ),
+        ("cache verfy", "unknown subcommand 'verfy' of %llama cache: did you mean 'verify'?"),
+        ("help cache verfy", "unknown subcommand 'verfy' of %llama cache: did you mean 'verify'?"),
+        ("help load x", "'x' is one word too many: %llama help load shows the help of load"),
+        ("cache ls extra", "'extra' is one word too many for %llama cache ls: a name with spaces goes in quotes"),
+        ("cache ls --sort sise", "--sort: unknown value 'sise': did you mean 'size'?"),
+        ("cache ls --sort x", "--sort: unknown value 'x': there are age, size, saved"),
+        ("cache ls -n 0", "--number: at least 1 is needed: got 0"),
+        ("cache rm --older soon", "--older: an age is a number of seconds, or a text like '12h' or '30d': got 'soon'"),
+        ("cache limit --ram x", "--ram: a size is a number of bytes, or a text like '500M' or '10G': got 'x'"),
+        ("cache export", "%llama cache export needs a FILE: %llama cache export FILE"),
+        ("cache --sort size", "unknown option '--sort' of %llama cache: known are --help"),
         ("load", "%llama load needs a name: %llama load NAME"),
         ("load my model", "'model' is one word too many for %llama load: a name with spaces goes in quotes"),
         ("load x --n_ctx 5", "unknown option '--n_ctx' of %llama load: did you mean '--n-ctx'?"),
@@ -196,7 +225,15 @@ def test_every_example_in_the_help_parses() -> None:
     assert len(cells) >= 7
     for line in cells:
         parse_cell_line(line)
-    assert {parse_line(line).command for line in lines} == {command.name for command in COMMANDS}
+    assert {parse_line(line).command.split()[0] for line in lines} == {command.name for command in COMMANDS}
+
+
+@pytest.mark.parametrize("path", sorted(BY_PATH.keys() - {"help"}))
+def test_every_subcommand_has_an_example_in_its_own_help(path: str) -> None:
+    text = line_help(path)
+    assert all(option.flags[-1] in text for option in BY_PATH[path].options if "--help" not in option.flags)
+    commands = {parse_line(line).command for line in examples(text, "%llama")}
+    assert commands == {f"{path} {command.name}" for command in BY_PATH[path].commands} or commands == {path}
 
 
 def test_help_of_one_subcommand_holds_its_own_options_only() -> None:

@@ -18,10 +18,13 @@ def chats() -> list[str]:
     return ["main", "review"]
 
 
+NAMES = {"models": models, "chats": chats, "entries": lambda: ["3f2a91c0", "91c03f2a"], "turns": lambda: ["1", "2"]}
+
+
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        ("%llama ", ["load", "unload", "use", "models", "info", "status", "reset", "help"]),
+        ("%llama ", ["load", "unload", "use", "models", "info", "status", "reset", "cache", "why", "help"]),
         ("%llama u", ["unload", "use"]),
         ("    %llama re", ["reset"]),
         ("%llama load ", ["smollm2", '"my model.gguf"', "hf:a/b.gguf"]),
@@ -37,6 +40,24 @@ def chats() -> list[str]:
         ("%llama models s", []),
         ("%llama reset --chat ", ["main", "review"]),
         ("%llama nonsense ", []),
+        ("%llama cache e", ["export"]),
+        ("%llama cache o", ["off", "on"]),
+        ("%llama cache nonsense ", []),
+        ("%llama cache --", ["--help"]),
+        ("%llama cache ls ", ["--model", "--sort", "--number", "--help"]),
+        ("%llama cache ls --sort ", ["age", "size", "saved"]),
+        ("%llama cache ls --sort=s", ["size", "saved"]),
+        ("%llama cache ls -m s", ["smollm2"]),
+        ("%llama cache rm ", ["3f2a91c0", "91c03f2a"]),
+        ("%llama cache rm 3f2a91c0 ", ["91c03f2a"]),
+        ("%llama cache rm --older ", []),
+        ("%llama cache rm --o", ["--older"]),
+        ("%llama cache export x --cell ", ["1", "2"]),
+        ("%llama why ", ["1", "2"]),
+        ("%llama why --chat ", ["main", "review"]),
+        ("%llama help c", ["cache"]),
+        ("%llama help cache r", ["rm"]),
+        ("%llama help load ", []),
         ("%%llama --t", ["--temperature", "--top-p", "--top-k", "--typical-p"]),
         ("%%llama --temperature 1 --t", ["--top-p", "--top-k", "--typical-p"]),
         ("%%llama -t 1 --t", ["--top-p", "--top-k", "--typical-p"]),
@@ -55,11 +76,11 @@ def chats() -> list[str]:
     ],
 )
 def test_what_tab_offers(line: str, found: list[str]) -> None:
-    assert complete(line, len(line), models, chats) == found
+    assert complete(line, len(line), NAMES) == found
 
 
 def test_only_what_stands_before_the_cursor_counts() -> None:
-    assert complete("%llama lo smollm2", len("%llama lo"), models, chats) == ["load"]
+    assert complete("%llama lo smollm2", len("%llama lo"), NAMES) == ["load"]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +94,7 @@ def test_the_word_that_is_replaced(line: str, word: str) -> None:
 @pytest.fixture
 def shell() -> Iterator[InteractiveShell]:
     shell = InteractiveShell.instance()
-    shell.Completer.custom_matchers.append(make_matcher(models, chats))
+    shell.Completer.custom_matchers.append(make_matcher(NAMES))
     yield shell
     shell.Completer.custom_matchers.pop()
     InteractiveShell.clear_instance()

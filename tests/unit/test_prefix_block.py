@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import struct
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +19,8 @@ from hypothesis import strategies as st
 
 from ipyllama.errors import BadState
 from ipyllama.prefix import Block, Origin, Probe
-from ipyllama.prefix.block import MAGIC, VERSION, encode, read_block, read_header
 from ipyllama.prefix.keys import link_after
+from ipyllama.prefix.store.block import MAGIC, VERSION, encode, read_block, read_header
 
 TOKENS = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=50)
 
@@ -72,6 +74,21 @@ def test_no_flipped_bit_gives_another_block(block: Block, data: st.DataObject) -
         return
     assert found.link == block.link
     assert np.array_equal(found.state, block.state)
+
+
+def test_no_flipped_bit_of_a_header_says_anything_else() -> None:
+    """Whose it is, what it cost and what follows it is not in the key."""
+    block = make_block(make_chain(range(3))[0], 100)
+    content = to_bytes(block)
+    for at in range(8 * len(content)):
+        damaged = bytearray(content)
+        damaged[at // 8] ^= 1 << at % 8
+        try:
+            found = read(bytes(damaged))
+        except BadState:
+            continue
+        assert (found.link, found.origin, found.seconds, found.probe) == (block.link, ORIGIN, 1.0, block.probe)
+        assert is_true(found)
 
 
 @given(any_block(), st.data())
@@ -152,6 +169,16 @@ def test_a_header_that_claims_to_be_huge_is_not_read() -> None:
     with pytest.raises(BadState):
         read_header(file, 2**40)
     assert file.largest == 32
+
+
+def test_a_state_that_would_fill_the_memory_is_not_read(tmp_path: Path) -> None:
+    """A sparse file of 40 GB, its header in order."""
+    header = forged(make_block(make_chain(range(4))[0]), lambda header: header.update(nbytes=40 << 30))
+    path = tmp_path / "block.kv"
+    path.write_bytes(header[:-1000])
+    os.truncate(path, len(header) - 1000 + (40 << 30))
+    with path.open("rb") as file, pytest.raises(BadState, match="it is larger than any block"):
+        read_block(file, path.stat().st_size)
 
 
 def test_the_states_of_the_tests_can_be_told_apart() -> None:

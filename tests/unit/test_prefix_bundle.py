@@ -7,6 +7,7 @@ import json
 import os
 import stat
 import struct
+import tracemalloc
 import zipfile
 from collections.abc import Iterable
 from dataclasses import replace
@@ -20,8 +21,8 @@ from hypothesis import strategies as st
 from ipyllama.errors import BadBundle, BadOption, StoreError
 from ipyllama.ledger import Ledger
 from ipyllama.prefix import Binding, Block, PrefixMemory
-from ipyllama.prefix.block import encode
-from ipyllama.prefix.blocks import block_name
+from ipyllama.prefix.store.block import encode
+from ipyllama.prefix.store.blocks import block_name
 
 FIRST, SECOND = Ledger().append_prompt(range(21)), Ledger().append_prompt([*range(8), *range(500, 513)])
 INDEX = {"format": "ipyllama bundle", "version": 1, "fingerprint": BINDING.fingerprint.hex()}
@@ -244,8 +245,13 @@ def test_lengths_that_lie_cost_no_memory(tmp_path: Path) -> None:
         file.truncate(size)
         file.seek(size)
         file.write(struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 1, 1, size, 0, 0))
-    with pytest.raises(BadBundle, match="is no bundle, or damaged"):
-        bound(PrefixMemory(tmp_path / "store")).import_(path)
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadBundle, match="is no bundle, or damaged"):
+            bound(PrefixMemory(tmp_path / "store")).import_(path)
+        assert tracemalloc.get_traced_memory()[1] < 100_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -7,8 +7,8 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipyllama.prefix.blocks import Entry
-from ipyllama.prefix.evict import HALF_LIFE, eviction_order
+from ipyllama.prefix.store.blocks import Entry
+from ipyllama.prefix.store.evict import HALF_LIFE, eviction_order
 
 
 def entry(n: int, parent: int, nbytes: int = 100, used: float | None = None) -> Entry:

@@ -18,8 +18,9 @@ from slow_fs import StormyFileSystem, weather
 
 from ipyllama.ledger import Ledger
 from ipyllama.prefix import Block, FsspecBackend, PrefixMemory
-from ipyllama.prefix.blocks import BlockStore
 from ipyllama.prefix.keys import Link
+from ipyllama.prefix.store.blocks import BlockStore
+from ipyllama.prefix.store.tier import RemoteOptions
 
 URL = "stormy://shared/prefix"
 TOKENS = list(range(100, 165))
@@ -37,8 +38,8 @@ def _calm() -> Iterator[None]:
     weather.reset()
 
 
-def links_of(memory: PrefixMemory) -> list[Link]:
-    return [link for link in memory.links(LEDGER) if link.end < len(LEDGER)]
+def links_of(memory: PrefixMemory, ledger: Ledger = LEDGER) -> list[Link]:
+    return [link for link in memory.links(ledger) if link.end < len(ledger)]
 
 
 @pytest.fixture
@@ -52,9 +53,9 @@ def shared() -> list[Block]:
     return blocks
 
 
-def restore(memory: PrefixMemory) -> list[Block]:
+def restore(memory: PrefixMemory, ledger: Ledger = LEDGER) -> list[Block]:
     """As a cell does: what is at hand is brought here, up to the first block that does not come."""
-    links = links_of(memory)
+    links = links_of(memory, ledger)
     memory.ask_remote(links)
     blocks: list[Block] = []
     for found in memory.find(links):
@@ -184,15 +185,29 @@ def test_a_failure_is_told_once_and_the_pauses_grow(shared: list[Block], monkeyp
     assert memory.stats().problem == ""
 
 
-def test_a_slow_remote_is_asked_less_and_less(shared: list[Block], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_warning_that_is_an_error_ends_no_answer(shared: list[Block]) -> None:
+    weather.error = True
+    memory = bound(PrefixMemory(remote=URL))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert restore(memory) == []
+    assert "the cable is cut" in memory.stats().problem
+
+
+def test_a_slow_remote_is_asked_less_and_less(monkeypatch: pytest.MonkeyPatch) -> None:
     """That it answers questions in time does not make it fast enough."""
-    weather.fetch_delay = 0.6
     memory = fast(bound(PrefixMemory(remote=URL, ram_limit=0, verbose=0)), 0.3)
+    prompts = [Ledger().append_prompt(range(1000 * n, 1000 * n + 65)) for n in range(1, 8)]
+    store = BlockStore(FsspecBackend(URL))
+    for prompt in prompts:
+        for link in links_of(memory, prompt):
+            store.write(make_block(link))
+    weather.fetch_delay = 0.6
     real, tried = time.monotonic, []
     for second in range(40):
         monkeypatch.setattr(time, "monotonic", lambda at=second: at + real())
         n = weather.requests.count("cat")
-        assert restore(memory) == []
+        assert restore(memory, prompts[len(tried)]) == []
         if weather.requests.count("cat") > n:
             tried.append(second)
             time.sleep(0.7)  # its threads are free again
@@ -248,7 +263,7 @@ print(memory.check(range(100, 150)).n_found)
         capture_output=True,
         text=True,
         timeout=100,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
+        cwd=Path(__file__).parents[1],
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
     assert time.perf_counter() - began < 20
@@ -256,14 +271,21 @@ print(memory.check(range(100, 150)).n_found)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_a_forked_process_asks_for_itself(shared: list[Block]) -> None:
-    memory = bound(PrefixMemory(remote=URL))
-    assert memory.check(LEDGER).n_found == 64
+@pytest.mark.filterwarnings("ignore:stormy")
+def test_a_forked_process_asks_with_threads_of_its_own(shared: list[Block]) -> None:
+    """The parent's all hang, and are not there."""
+    memory = bound(PrefixMemory(remote=URL, remote_timeout=0.2))
+    weather.hang.clear()
+    assert restore(memory) == []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # other threads are idle here
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer versions of Python warn of forks beside threads
         child = os.fork()
     if child == 0:
         try:
+            weather.reset()
+            real = time.monotonic
+            time.monotonic = lambda: real() + 1000.0  # the pause is over
+            memory.remote.options = RemoteOptions(timeout=30.0)
             os._exit(0 if len(restore(memory)) == len(shared) else 1)
         finally:
             os._exit(2)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from ipyllama.errors import BadOption
 from ipyllama.prefix import Block, LocalBackend, Origin, PrefixMemory
-from ipyllama.prefix.blocks import Usage, block_name
-from ipyllama.prefix.writer import QUARANTINED, TENDED, Writer
+from ipyllama.prefix.store.blocks import Usage, block_name
+from ipyllama.prefix.store.writer import QUARANTINED, TENDED, Writer
 
 DAY = 86400.0
 
@@ -170,7 +170,7 @@ def test_what_another_build_made_is_replaced(tmp_path: Path) -> None:
 
 
 def test_saving_begins_again_when_the_reason_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ipyllama.prefix.writer.RETRY", 0.05)
+    monkeypatch.setattr("ipyllama.prefix.store.writer.RETRY", 0.05)
     folder = tmp_path / "store"
     folder.write_text("in the way")
     memory = bound(PrefixMemory(folder))
@@ -187,8 +187,17 @@ def test_saving_begins_again_when_the_reason_is_gone(tmp_path: Path, monkeypatch
     assert (memory.stats().problem, memory.stats().disk_blocks) == ("", 1)
 
 
+def test_a_warning_that_is_an_error_ends_nothing(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("in the way")
+    memory = bound(PrefixMemory(tmp_path / "store"))
+    for n in range(3):  # the tests turn warnings into errors, and there is nobody to raise them to
+        memory.save(make_block(number(n)))
+        assert memory.flush(60)
+    assert "is a link or no folder" in memory.stats().problem
+
+
 def test_a_busy_store_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ipyllama.prefix.local.LOCK_PATIENCE", 0.1)
+    monkeypatch.setattr("ipyllama.prefix.store.local.LOCK_PATIENCE", 0.1)
     memory = bound(PrefixMemory(tmp_path))
     with LocalBackend(tmp_path).lock():
         memory.save(make_block(number(1)))
@@ -203,6 +212,12 @@ def test_nothing_is_larger_than_the_limit(tmp_path: Path) -> None:
     memory.save(make_block(number(1)))
     memory.flush(60)
     assert memory.stats().disk_blocks == 0
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf")])
+def test_a_remote_is_waited_for_some_time(timeout: float) -> None:
+    with pytest.raises(BadOption, match="remote_timeout is a number of seconds above 0"):
+        PrefixMemory(remote="memory://a", remote_timeout=timeout)
 
 
 def test_a_remote_is_named_once() -> None:

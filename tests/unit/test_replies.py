@@ -14,8 +14,9 @@ import joblib
 import pytest
 
 from ipyllama.prefix import PrefixMemory
-from ipyllama.prefix.replies import RAM_LIMIT, Replies, recorded, replies_location
-from ipyllama.prefix.results import NAME
+from ipyllama.prefix.replies.memo import RAM_LIMIT, Replies, recorded, replies_location
+from ipyllama.prefix.replies.results import NAME
+from ipyllama.prefix.store.local import LocalBackend
 
 KEY, OTHER = "a" * 64, "b" * 64
 
@@ -134,13 +135,13 @@ def test_where_nothing_can_be_written_one_warning_is_given(tmp_path: Path) -> No
             replies.flush()
             assert replies.get(key) == record(key)
     assert [str(warning.message) for warning in said] == [replies.problem]
-    assert replies.problem.startswith(f"results are not kept in {tmp_path / 'file' / 'replies'}: ")
+    assert replies.problem.startswith(f"nothing is saved in {tmp_path / 'file' / 'replies'}: ")
 
 
 READ_ONLY = f"""
 import os, sys, warnings
 from pathlib import Path
-from ipyllama.prefix.replies import Replies
+from ipyllama.prefix.replies.memo import Replies
 store = Path(sys.argv[1])
 replies = Replies(store, warnings.warn)
 assert replies.get({OTHER!r}) is None
@@ -168,8 +169,10 @@ def test_a_folder_that_can_only_be_read_is_read(tmp_path: Path) -> None:
         store = folder / "replies"
         kept(store, KEY)
         done = subprocess.run([sys.executable, "-c", READ_ONLY, store], capture_output=True, text=True, check=True)
-        why = "it may not be written to: choose another place for the cache"
-        assert done.stdout == f"True 1 results are not kept in {store}: {why}\n" * 3, done.stderr
+        lines = done.stdout.splitlines()
+        assert len(lines) == 3, done.stderr
+        assert set(lines) == {lines[0]}
+        assert lines[0].startswith(f"True 1 nothing is saved in {store}: it may not be written to")
         for path in [store, *store.rglob("*")]:
             path.chmod(0o700)
 
@@ -207,7 +210,7 @@ def test_a_forked_process_keeps_replies_too(tmp_path: Path) -> None:
 FORK = f"""
 import os, sys, warnings
 from pathlib import Path
-from ipyllama.prefix.replies import Replies
+from ipyllama.prefix.replies.memo import Replies
 record = lambda text: {record()!r} | {{"text": text}}
 replies = Replies(Path(sys.argv[1]), warnings.warn)
 replies.put({KEY!r}, record("parent"))
@@ -230,3 +233,11 @@ print(replies.get({KEY!r})["text"])
 def test_replies_lie_beside_the_prefixes(prefix: str | None, replies: str | None) -> None:
     found = PrefixMemory(prefix).replies.location
     assert found == replies_location(Path(prefix) if prefix else None) == (Path(replies) if replies else None)
+
+
+def test_git_ignores_a_folder_that_replies_came_to_first(tmp_path: Path) -> None:
+    memory = PrefixMemory(tmp_path / "new")
+    memory.replies.put(KEY, record())
+    memory.flush()
+    LocalBackend(tmp_path / "new").write("block", [memoryview(b"state")])
+    assert (tmp_path / "new" / ".gitignore").read_text() == "*\n"

@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from ipyllama.errors import BadState, StoreError
-from ipyllama.prefix.results import NAME
-from ipyllama.prefix.values import decode, encode
+from ipyllama.prefix.replies.results import NAME
+from ipyllama.prefix.replies.values import decode, encode
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 DTYPES = hnp.integer_dtypes() | hnp.floating_dtypes(endianness="=") | hnp.boolean_dtypes() | hnp.unicode_string_dtypes()
@@ -161,7 +161,7 @@ def test_another_calls_entry_is_no_answer(function: Function) -> None:
     function.value = {"text": "another"}
     function("other")
     (second,) = (path.parent for path in function.folder.rglob("output.json") if path.parent != first)
-    shutil.copy(first / "output.json", second)
+    shutil.copytree(first, second, dirs_exist_ok=True)
     other = again(function.folder)
     other.value = "computed"
     assert other("other") == "computed"
@@ -176,6 +176,13 @@ def test_arrays_cannot_point_elsewhere(tmp_path: Path) -> None:
     with pytest.raises(BadState, match="another file"):
         decode(CALL, document, lambda name: asked.append(name) or secret.read_bytes())  # type: ignore[func-returns-value]
     assert asked == []
+
+
+def refused(folder: Path, why: str) -> None:
+    """It cannot be used from the start."""
+    joblib.memory._FUNCTION_HASHES.clear()  # as in a new process
+    with pytest.raises(StoreError, match=why):
+        Function(folder)
 
 
 # -- hostile folders --------------------------------------------------------------------------------------
@@ -220,6 +227,30 @@ def test_nothing_in_a_folder_is_unpickled(function: Function, tmp_path: Path) ->
     assert marker.exists()  # it would have gone off
 
 
+CODES = {
+    "no code": b"",
+    "no number": b"# first line: x\n",
+    "no text": b"\xff\xfe",
+    "a pickle": pickle.dumps(Bomb(Path("/nowhere"))),
+    "another's": b"# first line: 3\ndef result(key, compute):\n    return 1\n",
+}
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_the_code_of_a_function_is_only_compared(function: Function, name: str) -> None:
+    """With another function's code its results go; what is no code is replaced."""
+    path = function.entry.parent / "func_code.py"
+    joblib.memory._FUNCTION_HASHES.clear()  # as in a new process
+    again(function.folder)
+    right = path.read_bytes()
+    path.write_bytes(CODES[name])
+    joblib.memory._FUNCTION_HASHES.clear()
+    other = again(function.folder)
+    np.testing.assert_equal(other(), RECORD)
+    assert other.computed == (1 if name == "another's" else 0)
+    assert path.read_bytes() == right
+
+
 def test_an_array_of_pickles_is_damage(tmp_path: Path) -> None:
     """Also where its checksum is right."""
     marker = tmp_path / "unpickled"
@@ -245,7 +276,7 @@ def test_links_lead_nowhere(function: Function, tmp_path: Path) -> None:
         kept = sorted(path.name for path in outside.rglob("*"))
         other = again(function.folder) if inner == entry else None
         if other is not None:
-            with pytest.warns(UserWarning, match="is not a folder"):
+            with pytest.warns(UserWarning, match="is a link or no folder"):
                 np.testing.assert_equal(other(), RECORD)
             assert other.computed == 1
             other.memory.reduce_size(items_limit=0)
@@ -260,17 +291,19 @@ def test_links_lead_nowhere(function: Function, tmp_path: Path) -> None:
     target = tmp_path / "elsewhere"
     shutil.move(function.folder, target)
     function.folder.symlink_to(target)
-    with pytest.raises(StoreError, match="is not a folder"):
-        again(function.folder)
+    kept = sorted(target.rglob("*"))
+    refused(function.folder, "is a link or no folder")
+    assert sorted(target.rglob("*")) == kept
 
 
 def test_what_others_put_there_stays(function: Function) -> None:
-    mine = [function.folder / "letter.txt", function.folder / "metadata.json", function.entry / "notes.txt"]
+    folders = (function.folder, function.folder / "results", function.entry.parent)
+    mine = [function.entry / "notes.txt", *(folder / "output.json" for folder in folders)]
     for path in mine:
         path.write_text("mine")
     function.memory.clear(warn=False)
     assert all(path.read_text() == "mine" for path in mine)
-    assert not list(function.folder.rglob("output.json"))
+    assert list(function.entry.iterdir()) == [mine[0]]
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
@@ -278,8 +311,8 @@ def test_somebody_elses_folder_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "store"
     folder.mkdir()
     os.chown(folder, 65534, 65534)
-    with pytest.raises(StoreError, match="belongs to another user: choose another place"):
-        again(folder)
+    refused(folder, "belongs to another user: choose another place")
+    assert not list(folder.iterdir())
 
 
 # -- limits, faults, company ------------------------------------------------------------------------------
@@ -308,7 +341,7 @@ FULL = """
 import resource, signal, sys, warnings
 from pathlib import Path
 import joblib
-from ipyllama.prefix.results import NAME
+from ipyllama.prefix.replies.results import NAME
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 def length(text):
     return len(text)
@@ -326,15 +359,15 @@ def test_a_full_disk_is_told_once(tmp_path: Path) -> None:
     script, store = tmp_path / "script.py", tmp_path / "store"
     script.write_text(FULL)
     done = subprocess.run([sys.executable, script, store], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith(f"[0, 1, 2] 1 results are not kept in {store}: "), done.stdout + done.stderr
-    assert not list(store.rglob("*.new-*"))
+    assert done.stdout.startswith(f"[0, 1, 2] 1 nothing is saved in {store}: "), done.stdout + done.stderr
+    assert not list((store / "tmp").iterdir())
 
 
 COMPANY = """
 import sys, random
 from pathlib import Path
 import joblib
-from ipyllama.prefix.results import NAME
+from ipyllama.prefix.replies.results import NAME
 def result(key, value):
     return value
 memory = joblib.Memory(Path(sys.argv[1]), backend=NAME, verbose=0)
@@ -369,7 +402,7 @@ def test_killed_processes_leave_nothing_wrong(tmp_path: Path) -> None:
             process.communicate()
     found = 0
     for path in store.rglob("output.json"):
-        call = (str(path.parents[1].relative_to(store)), path.parent.name)
+        call = (str(path.parents[1].relative_to(store / "results")), path.parent.name)
         value = decode(call, path.read_bytes(), lambda name: b"")
         assert value["text"] == str(value["n"]) * 1000
         found += 1

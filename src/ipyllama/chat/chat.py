@@ -282,8 +282,8 @@ class Chat:
         return self.head.messages if self.head else conversation(self._system, ())
 
     def reset(self) -> None:
-        """Forget every turn: back to the beginning, with the system prompt of the beginning. What was kept on disk stays
-        there: `resume` brings it back.
+        """Forget every turn: back to the beginning, with the system prompt of the beginning. What was kept on disk
+        stays there: `resume` brings it back.
 
         A job that is still running then ends without a place in the conversation.
         """

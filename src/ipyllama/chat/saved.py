@@ -22,7 +22,7 @@ from ipyllama.chat.turn import Place, Turn
 from ipyllama.errors import BadOption, BadState, StoreError
 from ipyllama.ledger import Ledger, Segment, common_prefix
 from ipyllama.options import GenerateOptions
-from ipyllama.prefix.local import LocalBackend
+from ipyllama.prefix.store.local import LocalBackend
 from ipyllama.reply import Reply, Timings, Usage
 
 if TYPE_CHECKING:

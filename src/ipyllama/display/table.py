@@ -19,13 +19,15 @@ _NAME: Final = f"color:var(--jp-ui-font-color2,#767676);font-weight:normal;{_CEL
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of text under column names. `right` are the columns set flush right; `empty` is said where no row is."""
+    """Rows of text under column names. `right` are the columns set flush right; `empty` is said where no row is.
+    `note` stands below the rows."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     title: str = ""
     right: frozenset[int] = frozenset()
     empty: str = "(nothing)"
+    note: str = ""
 
     def __str__(self) -> str:
         return table_text(self)
@@ -84,7 +86,7 @@ def table_text(table: Table) -> str:
     if headed:
         cells.insert(1, ["-" * width for width in widths])
     lines += ["  ".join(_padded(row, widths, table.right)).rstrip() for row in cells]
-    return "\n".join(lines)
+    return "\n".join([*lines, table.note] if table.note else lines)
 
 
 def table_html(table: Table) -> str:
@@ -102,7 +104,8 @@ def table_html(table: Table) -> str:
         ]
     body = "\n".join(f"<tr>{row}</tr>" for row in rows)
     style = "border-collapse:collapse;font-size:inherit;margin:0"
-    return f'{title}<table style="{style}">\n{head}<tbody>\n{body}\n</tbody>\n</table>'
+    note = f'<div style="{MUTED};margin-top:.3em">{escape(table.note)}</div>' if table.note else ""
+    return f'{title}<table style="{style}">\n{head}<tbody>\n{body}\n</tbody>\n</table>{note}'
 
 
 def text_width(text: str) -> int:
@@ -123,7 +126,8 @@ def _padded(row: Sequence[str], widths: Sequence[int], right: frozenset[int]) ->
 
 
 def _cells(row: Sequence[str], right: frozenset[int], tag: str, style: str) -> str:
+    numbers = "right;white-space:nowrap"  # a number stays beside its unit
     return "".join(
-        f'<{tag} style="{style}{"right" if i in right else "left"}">{escape(cell)}</{tag}>'
+        f'<{tag} style="{style}{numbers if i in right else "left"}">{escape(cell)}</{tag}>'
         for i, cell in enumerate(row)
     )

@@ -25,6 +25,26 @@ def format_bytes(n: float) -> str:
     raise AssertionError("unreachable: the last unit takes every size")
 
 
+def format_limit(n: int) -> str:
+    """A limit as it is written: 2147483648 -> "2 GiB"; others as `format_bytes`."""
+    for power, unit in enumerate(("TiB", "GiB", "MiB", "KiB")):
+        size, rest = divmod(n, 1024 ** (4 - power))
+        if 0 < size < 10_000 and not rest:
+            return f"{size:,} {unit}"
+    return format_bytes(n)
+
+
+def format_ago(seconds: float) -> str:
+    """30 -> "just now", 300 -> "5 min ago", 7200 -> "2 h ago", 864000 -> "10 days ago"."""
+    minutes = round(seconds / 60)
+    if minutes < 1:
+        return "just now"
+    if minutes < 60:
+        return f"{minutes} min ago"
+    hours = round(minutes / 60)
+    return f"{hours} h ago" if hours < 48 else f"{plural(round(hours / 24), 'day')} ago"
+
+
 def format_seconds(seconds: float) -> str:
     """0.0412 -> "41 ms", 1.23 -> "1.2 s", 42 -> "42 s", 125 -> "2 min 5 s", 4000 -> "1 h 7 min"."""
     if seconds < 0.9995:

@@ -11,10 +11,11 @@ from traitlets import TraitError
 from ipyllama.crash import take_note
 from ipyllama.display import make_view
 from ipyllama.magics.cell import run_cell
+from ipyllama.magics.commands import llama_subcommands
 from ipyllama.magics.complete import make_matcher
 from ipyllama.magics.config import Llama
 from ipyllama.magics.line import run_line
-from ipyllama.magics.options import llama_arguments, llama_subcommands
+from ipyllama.magics.options import llama_arguments
 from ipyllama.magics.session import Session
 
 if TYPE_CHECKING:
@@ -28,7 +29,14 @@ class LlamaMagics(Magics):
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
         self.session, self.defaults = Session(), Llama(parent=shell)
-        self.matcher = make_matcher(self._model_names, lambda: self.session.chat_names)
+        self.matcher = make_matcher(
+            {
+                "models": self._model_names,
+                "chats": lambda: self.session.chat_names,
+                "entries": self._prefix_names,
+                "turns": lambda: [str(n + 1) for n in range(len(self.session.turns()))],
+            }
+        )
 
     @no_var_expand
     @line_magic("llama")  # type: ignore[arg-type]
@@ -47,6 +55,11 @@ class LlamaMagics(Magics):
 
         loaded = [llm.name for llm in self.session.llms]
         return [*loaded, *(name for name in complete_names("") if name not in loaded)]
+
+    def _prefix_names(self) -> list[str]:
+        from ipyllama.prefix.listing import names
+
+        return names(self.session.memory)
 
 
 def register(shell: Any) -> None:

@@ -40,9 +40,11 @@ def run_cell(shell: Any, session: Session, config: Llama, line: str, body: str) 
         job = chat.start(text.strip(), cell=_owner(shell, session), system=system or None, **options)
     stream = ReplyStream(view, stream=args.stream and config.stream)
     try:
-        _store(shell, args.out, job.run(stream.feed))
+        session.last = job.run(stream.feed)
+        _store(shell, args.out, session.last)
     except Interrupted as interrupted:
-        _store(shell, args.out, interrupted.reply)
+        session.last = interrupted.reply
+        _store(shell, args.out, session.last)
         raise
     except BaseException:
         stream.flush()

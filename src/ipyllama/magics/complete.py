@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ipyllama.magics.options import CELL_OPTIONS, COMMANDS
-from ipyllama.magics.parser import Option, Values
+from ipyllama.magics.commands import COMMANDS
+from ipyllama.magics.options import CELL_OPTIONS
+from ipyllama.magics.parser import Command, Option, Values
 
 if TYPE_CHECKING:
     from IPython.core.completer import CompletionContext, SimpleMatcherResult
@@ -18,30 +19,48 @@ _MAGIC: Final = re.compile(r"(%%llama(?=\s)|\s*%llama(?=\s))")
 _WORD: Final = re.compile(r"""(?:"[^"]*(?:"|$)|'[^']*(?:'|$)|[^\s"'])+""")
 
 
-def complete(line: str, cursor: int, models: Names, chats: Names) -> list[str]:
+def complete(line: str, cursor: int, names: Mapping[Values, Names]) -> list[str]:
     """The words that could stand in place of the one that ends at the cursor; none on any other line.
 
-    `models` and `chats` are only called where a name is wanted. A name with spaces comes in quotes.
+    Each of `names` is only called where such a name is wanted. A name with spaces comes in quotes.
     """
     before = line[:cursor]
     magic = _MAGIC.match(before)
     if magic is None:
         return []
-    names: dict[Values, Names] = {"models": models, "chats": chats}
     fragment = word_before(line, cursor)
     words = [word.removesuffix("=") for word in _WORD.findall(before[magic.end() : len(before) - len(fragment)])]
     if magic[0].strip() == "%%llama":
         return _options_or_values(words, fragment, CELL_OPTIONS, names)
+    return _subcommand(words, fragment, COMMANDS, names)
+
+
+def _subcommand(
+    words: Sequence[str], fragment: str, commands: Sequence[Command], names: Mapping[Values, Names]
+) -> list[str]:
     if not words:
-        return _starting(fragment, [command.name for command in COMMANDS])
-    command = next((command for command in COMMANDS if command.name == words[0]), None)
+        return _starting(fragment, [command.name for command in commands])
+    command = next((command for command in commands if command.name == words[0]), None)
     if command is None:
         return []
     rest = words[1:]
-    argument_given = _has_argument(rest, command.options)
-    if command.values and not argument_given and not fragment.startswith("-") and not _awaits(rest, command.options):
-        return _starting(fragment, [_quoted(name) for name in names[command.values]()])
+    if command.commands and (rest or not fragment.startswith("-")):
+        return _subcommand(rest, fragment, command.commands, names)
+    if command.values == "commands":
+        return _starting(fragment, _members(rest))
+    more = "..." in (command.argument or "") or not _has_argument(rest, command.options)
+    if command.values and more and not fragment.startswith("-") and not _awaits(rest, command.options):
+        offered = (name for name in names[command.values]() if name not in rest)
+        return _starting(fragment, [_quoted(name) for name in offered])
     return _options_or_values(rest, fragment, command.options, names)
+
+
+def _members(path: Sequence[str]) -> list[str]:
+    """The subcommands that a path of words leads to."""
+    known: Sequence[Command] = COMMANDS
+    for word in path:
+        known = next((command.commands for command in known if command.name == word), ())
+    return [command.name for command in known]
 
 
 def word_before(line: str, cursor: int) -> str:
@@ -52,7 +71,7 @@ def word_before(line: str, cursor: int) -> str:
     return last.partition("=")[2] if last.startswith("--") and "=" in last else last
 
 
-def make_matcher(models: Names, chats: Names) -> Any:
+def make_matcher(names: Mapping[Values, Names]) -> Any:
     """A matcher for `ip.Completer.custom_matchers` (IPython 8.6 or newer)."""
     from IPython.core.completer import SimpleCompletion, context_matcher
 
@@ -61,7 +80,7 @@ def make_matcher(models: Names, chats: Names) -> Any:
         line, cursor = context.line_with_cursor, context.cursor_position
         if not _is_magic_line(context.full_text, context.cursor_line):
             return {"completions": []}
-        found = complete(line, cursor, models, chats)
+        found = complete(line, cursor, names)
         return {
             "completions": [SimpleCompletion(text, type="param") for text in found],
             "matched_fragment": word_before(line, cursor),
@@ -80,11 +99,12 @@ def _is_magic_line(text: str, line_number: int) -> bool:
 
 
 def _options_or_values(
-    words: Sequence[str], fragment: str, options: Sequence[Option], names: dict[Values, Names]
+    words: Sequence[str], fragment: str, options: Sequence[Option], names: Mapping[Values, Names]
 ) -> list[str]:
     awaiting = _awaits(words, options)
     if awaiting is not None:
-        return _starting(fragment, [_quoted(name) for name in names[awaiting.values]()]) if awaiting.values else []
+        offered = names[awaiting.values]() if awaiting.values else awaiting.choices
+        return _starting(fragment, [_quoted(name) for name in offered])
     given = {word.partition("=")[0] for word in words}
     free = [option for option in options if option.repeat or not given.intersection(option.flags)]
     return _starting(fragment, [option.flags[-1] for option in free])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping
 from typing import Final
 
 from ipyllama.magics.parser import Command, Option
@@ -73,8 +73,29 @@ COMMAND_EXAMPLES: Final = (
     ("status", "%llama status"),
     ("reset", "%llama reset"),
     ("reset", "%llama reset --chat review"),
+    ("cache", "%llama cache"),
+    ("cache status", "%llama cache status"),
+    ("cache", "%llama cache ls"),
+    ("cache ls", "%llama cache ls --sort size -n 5"),
+    ("cache rm", "%llama cache rm 3f2a91c0"),
+    ("cache rm", "%llama cache rm --older 30d"),
+    ("cache limit", "%llama cache limit 2G"),
+    ("cache limit", "%llama cache limit --ram 500M"),
+    ("cache where", "%llama cache where"),
+    ("cache off", "%llama cache off"),
+    ("cache on", "%llama cache on"),
+    ("cache verify", "%llama cache verify"),
+    ("cache flush", "%llama cache flush"),
+    ("cache export", "%llama cache export lesson.kv"),
+    ("cache export", "%llama cache export lesson.kv --chat review"),
+    ("cache import", "%llama cache import lesson.kv"),
+    ("cache clear", "%llama cache clear --yes"),
+    ("why", "%llama why"),
+    ("why", "%llama why 2"),
+    ("why", "%llama why --chat review"),
     ("help", "%llama help"),
     ("help", "%llama help load"),
+    ("help", "%llama help cache ls"),
 )
 
 
@@ -83,19 +104,36 @@ def render_cell_help(options: Iterable[Option]) -> str:
     return f"{CELL_INTRO}\n\nOptions\n\n{_option_lines(options)}\n\n{CELL_EXAMPLES}"
 
 
-def render_line_help(commands: Sequence[Command]) -> str:
-    """Help for `%llama`: all subcommands with examples, or one of them."""
+def render_line_help(commands: Mapping[str, Command]) -> str:
+    """Help for `%llama`: all subcommands by full name with examples, or one of them."""
     parts = [] if len(commands) == 1 else [LINE_INTRO]
-    for command in commands:
-        usage = " ".join(filter(None, ("%llama", command.name, command.argument)))
-        lines = [f"{usage}\n    {command.help}"]
-        own = [option for option in command.options if "--help" not in option.flags]
-        if own:
-            lines.append(_option_lines(own, indent=6))
-        parts.append("\n".join(lines))
-    wanted = {command.name for command in commands}
-    examples = [line for name, line in COMMAND_EXAMPLES if name in wanted]
-    return "\n\n".join(parts) + ("\n\nExamples\n\n" + "\n".join(f"    {line}" for line in examples) if examples else "")
+    parts += [_command_lines(path, command) for path, command in commands.items()]
+    return "\n\n".join(parts) + _example_lines(commands)
+
+
+def render_group_help(path: str, group: Command) -> str:
+    """Help for a group of subcommands: each of them with its options, and examples."""
+    members = {f"{path} {command.name}": command for command in group.commands}
+    parts = [f"%llama {path} [SUBCOMMAND]\n    {group.help}\n    alone: {group.commands[0].name}"]
+    parts += [_command_lines(name, command) for name, command in members.items()]
+    return "\n\n".join(parts) + _example_lines({path: group} | members)
+
+
+def _command_lines(path: str, command: Command) -> str:
+    usage = " ".join(filter(None, ("%llama", path, "[SUBCOMMAND]" if command.commands else command.argument)))
+    lines = [f"{usage}\n    {command.help}"]
+    own = [option for option in command.options if "--help" not in option.flags]
+    if own:
+        lines.append(_option_lines(own, indent=6))
+    if command.commands:
+        width = max(len(member.name) for member in command.commands)
+        lines += [f"      {member.name:<{width}}  {member.help}" for member in command.commands]
+    return "\n".join(lines)
+
+
+def _example_lines(wanted: Container[str]) -> str:
+    examples = [f"    {line}" for path, line in COMMAND_EXAMPLES if path in wanted]
+    return "\n\nExamples\n\n" + "\n".join(examples) if examples else ""
 
 
 def _option_lines(options: Iterable[Option], indent: int = 4) -> str:

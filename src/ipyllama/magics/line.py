@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 from ipyllama.display import ModelRow, Table, View, make_view, models_table, status_table
 from ipyllama.display.units import format_bytes, format_count, plural
 from ipyllama.errors import BadOption
-from ipyllama.magics.options import LineArgs, line_help, parse_line
+from ipyllama.magics.cache import run_cache
+from ipyllama.magics.commands import CacheArgs, LineArgs, line_help, parse_line
+from ipyllama.magics.why import run_why
 
 if TYPE_CHECKING:
     from ipyllama.llm import LLM
@@ -21,7 +23,10 @@ def run_line(shell: Any, session: Session, line: str) -> None:
     if args.help or args.command == "help":
         print(line_help(args.command if args.help else None))  # noqa: T201 - help is the output
         return
-    shown = _COMMANDS[args.command](session, args, make_view(shell))
+    view = make_view(shell)
+    shown = (
+        run_cache(session, args, view) if isinstance(args, CacheArgs) else _COMMANDS[args.command](session, args, view)
+    )
     if shown is not None:
         from IPython.display import display
 
@@ -123,7 +128,7 @@ def _name(args: LineArgs) -> str:
     return args.name
 
 
-_COMMANDS: Final[dict[str, Callable[[Session, LineArgs, View], Table | None]]] = {
+_COMMANDS: Final[dict[str, Callable[[Session, LineArgs, View], Any]]] = {
     "load": _load,
     "use": _use,
     "unload": _unload,
@@ -131,4 +136,5 @@ _COMMANDS: Final[dict[str, Callable[[Session, LineArgs, View], Table | None]]] =
     "info": _info,
     "status": _status,
     "reset": _reset,
+    "why": run_why,
 }

@@ -1,4 +1,4 @@
-"""Every option and subcommand of the magics, declared once: parsing, help and completion all read these tables."""
+"""Every option of `%%llama`, declared once: parsing, help and completion all read this table."""
 
 from __future__ import annotations
 
@@ -8,26 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from ipyllama.errors import BadOption
-from ipyllama.magics.help import render_cell_help, render_line_help
-from ipyllama.magics.parser import Command, Option, OptionParser, split_line
-from ipyllama.options import GenerateOptions, did_you_mean, option_names
+from ipyllama.magics.help import render_cell_help
+from ipyllama.magics.parser import Option, OptionParser, split_line, whole
+from ipyllama.options import GenerateOptions, option_names
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _DEFAULT: Final = GenerateOptions()
-
-
-def _whole(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise BadOption(f"a whole number is needed: got '{text}'") from None
-
-
-def _positive(text: str) -> int:
-    number = _whole(text)
-    if number < 1:
-        raise BadOption(f"at least 1 is needed: got {number}")
-    return number
 
 
 def _number(text: str) -> float:
@@ -38,7 +24,7 @@ def _number(text: str) -> float:
 
 
 def _seed(text: str) -> int | str:
-    return text if text == "random" else _whole(text)
+    return text if text == "random" else whole(text)
 
 
 def _variable(text: str) -> str:
@@ -77,10 +63,10 @@ CELL_OPTIONS: Final = (
     Option(("--chat",), "NAME", help="continue this conversation, or begin it", values="chats"),
     Option(("--reset",), help="forget the conversation so far, then ask"),
     Option(("--raw",), help="complete the text as it stands: no template, no conversation"),
-    _sampling(("-n", "--max-tokens"), "N", _whole, "stop after N tokens"),
+    _sampling(("-n", "--max-tokens"), "N", whole, "stop after N tokens"),
     _sampling(("-t", "--temperature"), "X", _number, "0 takes the likeliest token, up to 2 is more varied"),
     _sampling(("--top-p",), "X", _number, "sample from the likeliest tokens of total probability X; 1 is off"),
-    _sampling(("--top-k",), "N", _whole, "sample from the N likeliest tokens; 0 is off"),
+    _sampling(("--top-k",), "N", whole, "sample from the N likeliest tokens; 0 is off"),
     _sampling(("--min-p",), "X", _number, "drop tokens less likely than X times the likeliest; 0 is off"),
     _sampling(("--repeat-penalty",), "X", _number, "discourage recent tokens; 1 is off"),
     _sampling(("--frequency-penalty",), "X", _number, "subtract X for each time that a token was there; 0 is off"),
@@ -88,7 +74,7 @@ CELL_OPTIONS: Final = (
     _sampling(("--dry-multiplier",), "X", _number, "discourage going on with a repetition, 0.8 is usual; 0 is off"),
     _sampling(("--typical-p",), "X", _number, "sample from the most typical tokens of total probability X; 1 is off"),
     _sampling(("--xtc-probability",), "X", _number, "how often to exclude the top choices; 0 is off"),
-    _sampling(("--mirostat",), "N", _whole, "1 or 2: steady surprise, in place of the filters above; 0 is off"),
+    _sampling(("--mirostat",), "N", whole, "1 or 2: steady surprise, in place of the filters above; 0 is off"),
     Option(("--logit-bias",), "TOKEN=X", _bias, "add X to a token's logit, -inf forbids it; repeatable", repeat=True),
     Option(("--grammar",), "FILE", help="let the text follow the GBNF grammar in FILE, or in a variable: {{name}}"),
     _sampling(("--seed",), "N", _seed, "the same seed gives the same answer; 'random' another one each time"),
@@ -99,41 +85,6 @@ CELL_OPTIONS: Final = (
     Option(("-q", "--quiet"), help="show nothing"),
     Option(("--no-stream",), help="show the answer once, when it is complete"),
     Option(("-h", "--help"), help="show this help (%%llama? does so without a cell body)"),
-)
-
-_HELP: Final = Option(("-h", "--help"), help="show help for this subcommand")
-
-COMMANDS: Final = (
-    Command(
-        "load",
-        "load a model and make it the one that answers",
-        "NAME",
-        (
-            Option(
-                ("--n-ctx",), "N", _positive, "length of the context in tokens (default: what the model was made for)"
-            ),
-            Option(("--threads",), "N", _positive, "threads to compute with (default: physical cores)"),
-            _HELP,
-        ),
-        values="models",
-    ),
-    Command("unload", "free a model's memory: this one, or the one in use", "[NAME]", (_HELP,), values="models"),
-    Command("use", "let this model answer, loading it if need be", "NAME", (_HELP,), values="models"),
-    Command("models", "list the models on this machine and whether they fit in memory", options=(_HELP,)),
-    Command(
-        "info",
-        "what a model file holds and how much memory it takes, without loading it",
-        "NAME",
-        (Option(("--n-ctx",), "N", _positive, "length of the context that the memory is for"), _HELP),
-        values="models",
-    ),
-    Command("status", "what is loaded, and what it holds in memory", options=(_HELP,)),
-    Command(
-        "reset",
-        "forget a conversation: the one in use, or the one named",
-        options=(Option(("--chat",), "NAME", help="the conversation to forget", values="chats"), _HELP),
-    ),
-    Command("help", "show this help, or that of one subcommand", "[SUBCOMMAND]"),
 )
 
 
@@ -154,23 +105,7 @@ class CellArgs:
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class LineArgs:
-    """The line of a `%llama` magic. `help` asks for the help of `command` instead of running it."""
-
-    command: str
-    name: str | None = None
-    n_ctx: int | None = None
-    threads: int | None = None
-    chat: str | None = None
-    help: bool = False
-
-
 CELL_PARSER: Final = OptionParser("%%llama", CELL_OPTIONS)
-_COMMANDS: Final = {command.name: command for command in COMMANDS}
-_COMMAND_PARSERS: Final = {
-    command.name: OptionParser(f"%llama {command.name}", command.options, command.argument) for command in COMMANDS
-}
 
 
 def parse_cell_line(line: str) -> CellArgs:
@@ -187,27 +122,9 @@ def parse_cell_line(line: str) -> CellArgs:
     return CellArgs(stream=not values.pop("no_stream", False), overrides=overrides, **values)
 
 
-def parse_line(line: str) -> LineArgs:
-    """What follows `%llama`; an empty line asks for help. Raises `BadOption` as `parse_cell_line` does."""
-    words = split_line(line)
-    if not words or words[0] in ("-h", "--help"):
-        return LineArgs("help")
-    command, *rest = words
-    values = _COMMAND_PARSERS[_known(command)].parse(rest)
-    name = values.pop("argument", None)
-    if command == "help" and name is not None:
-        return LineArgs(_known(name), help=True)
-    return LineArgs(command, name=name, **values)
-
-
 def cell_help() -> str:
     """The complete help of `%%llama`."""
     return render_cell_help(CELL_OPTIONS)
-
-
-def line_help(command: str | None = None) -> str:
-    """The complete help of `%llama`, or of one subcommand."""
-    return render_line_help(COMMANDS if command is None else (_COMMANDS[command],))
 
 
 def llama_arguments(function: Function) -> Function:
@@ -215,20 +132,6 @@ def llama_arguments(function: Function) -> Function:
     setattr(function, "parser", parse_cell_line)  # noqa: B010 (a plain assignment does not type-check)
     function.__doc__ = cell_help()
     return function
-
-
-def llama_subcommands(function: Function) -> Function:
-    """Give a line magic the subcommands: `.parser`, and a docstring that `%llama?` shows."""
-    setattr(function, "parser", parse_line)  # noqa: B010
-    function.__doc__ = line_help()
-    return function
-
-
-def _known(command: str) -> str:
-    if command not in _COMMANDS:
-        hint = did_you_mean(command, _COMMANDS) or f"known are {', '.join(_COMMANDS)}"
-        raise BadOption(f"unknown subcommand '{command}': {hint}")
-    return command
 
 
 def _refuse_with_raw(values: Mapping[str, Any]) -> None:

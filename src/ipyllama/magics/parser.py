@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NoReturn
 from ipyllama.errors import BadOption
 from ipyllama.options import did_you_mean
 
-Values = Literal["models", "chats"]
+Values = Literal["models", "chats", "entries", "turns", "commands"]
 """What Tab offers as a value."""
 
 
@@ -25,17 +25,39 @@ class Option:
     help: str = ""
     repeat: bool = False
     values: Values | None = None
+    choices: tuple[str, ...] = ()
+    """the only values there are; Tab offers them"""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One subcommand; its argument is written NAME, or [NAME] if it may be left out."""
+    """One subcommand. Its argument is written NAME, [NAME] if it may be left out, NAME... if there may be several.
+
+    One with `commands` is a group of them; written alone, it is the first.
+    """
 
     name: str
     help: str
     argument: str | None = None
     options: tuple[Option, ...] = ()
     values: Values | None = None
+    commands: tuple[Command, ...] = ()
+
+
+def whole(text: str) -> int:
+    """A whole number. Raises `BadOption`."""
+    try:
+        return int(text)
+    except ValueError:
+        raise BadOption(f"a whole number is needed: got '{text}'") from None
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1. Raises `BadOption`."""
+    number = whole(text)
+    if number < 1:
+        raise BadOption(f"at least 1 is needed: got {number}")
+    return number
 
 
 class OptionParser:
@@ -54,19 +76,22 @@ class OptionParser:
         self._flags = {flag for option in options for flag in option.flags}
 
     def parse(self, words: Sequence[str]) -> dict[str, Any]:
-        """The values given, by option name; the argument under "argument"."""
+        """The values given, by option name; the argument under "argument", a tuple where there may be several."""
         namespace, rest = self._argparse.parse_known_args(self._join_values(words))
         values = vars(namespace)
         for word in rest:
             if word.startswith("-") and word != "-":
                 self._refuse_option(word)
         if self.argument is not None and rest:
-            values["argument"] = rest.pop(0)
+            several = "..." in self.argument
+            values["argument"] = tuple(rest) if several else rest[0]
+            rest = [] if several else rest[1:]
         if rest:
             self._refuse_word(rest[0])
         required = self.argument is not None and not self.argument.startswith("[")
         if required and "argument" not in values and "help" not in values:
-            raise BadOption(f"{self.prog} needs a name: {self.prog} {self.argument}")
+            what = "name" if self.argument == "NAME" else self.argument
+            raise BadOption(f"{self.prog} needs a {what}: {self.prog} {self.argument}")
         return values
 
     def _join_values(self, words: Sequence[str]) -> list[str]:
@@ -104,11 +129,18 @@ class _Argparse(argparse.ArgumentParser):
 def _named(option: Option) -> Callable[[str], Any]:
     def convert(text: str) -> Any:
         try:
-            return option.convert(text)
+            return _chosen(option, option.convert(text))
         except BadOption as error:
             raise BadOption(f"{option.flags[-1]}: {error}") from None
 
     return convert
+
+
+def _chosen(option: Option, value: Any) -> Any:
+    if option.choices and value not in option.choices:
+        hint = did_you_mean(value, option.choices) or f"there are {', '.join(option.choices)}"
+        raise BadOption(f"unknown value '{value}': {hint}")
+    return value
 
 
 _PIECE: Final = re.compile(r"""\s+|"((?:\\"|[^"])*)"|'([^']*)'|([^\s"']+)""")

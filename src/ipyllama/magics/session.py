@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ipyllama.display import ProgressLine, View
 from ipyllama.display.units import format_bytes, format_count, format_seconds, plural
-from ipyllama.errors import ModelNotFound, NoModelLoaded
+from ipyllama.errors import BadOption, ModelNotFound, NoModelLoaded
 from ipyllama.options import did_you_mean
 
 if TYPE_CHECKING:
-    from ipyllama.chat import Chat
+    from ipyllama.chat import Chat, Turn
     from ipyllama.llm import LLM
+    from ipyllama.prefix import PrefixMemory
+    from ipyllama.reply import Reply
 
 DEFAULT_CHAT: Final = "default"
 
@@ -26,13 +28,22 @@ class Session:
         self._current: LLM | None = None
         self._chats: dict[tuple[Path, str], Chat] = {}
         self._execution: object = None
+        self.paused = False
+        """whether models look up and save nothing"""
+        self.last: Reply | None = None
+        """the newest answer of a cell"""
+
+    @property
+    def answering(self) -> LLM | None:
+        """The model that answers, None where none is loaded."""
+        return None if self._current is None or self._current.closed else self._current
 
     @property
     def current(self) -> LLM:
         """The model that answers. Raises `NoModelLoaded`."""
-        if self._current is None or self._current.closed:
+        if self.answering is None:
             raise NoModelLoaded("no model is loaded: run  %llama load smollm2  first (%llama models lists others)")
-        return self._current
+        return self.answering
 
     def answers(self, llm: LLM | None) -> bool:
         """Whether this is the model that answers."""
@@ -69,6 +80,7 @@ class Session:
             if line is not None:
                 line.finish()
             raise
+        _pause(llm, self.paused)
         if llm not in known:
             self._llms.append(llm)
             for earlier in [other for other in known if other.path == llm.path]:
@@ -111,6 +123,53 @@ class Session:
         chat.llm = llm  # the model may have been unloaded and loaded again: the ledgers stay good
         return chat
 
+    @property
+    def memory(self) -> PrefixMemory:
+        """The prefix memory of the model that answers; the usual one where none is loaded."""
+        if self.answering is not None:
+            return self.answering.memory
+        from ipyllama.prefix.location import memory_for
+
+        return memory_for(True)
+
+    def pause(self, paused: bool) -> None:
+        """Let the models of this session look up and save prefixes and replies no more, or again."""
+        self.paused = paused
+        for llm in self.llms:
+            _pause(llm, paused)
+
+    def llm_of(self, reply: Reply) -> LLM:
+        """The model that gave a reply; the one that answers now where that one is gone. Raises `NoModelLoaded`."""
+        return next((llm for llm in self.llms if llm.name == reply.model), None) or self.current
+
+    def conversation(self, name: str) -> Chat:
+        """A conversation with the model that answers. Raises `ModelNotFound` where none is called that."""
+        chat = self._chats.get((self.current.path.resolve(), name))
+        if chat is None:
+            names = self.chats_of(self.current)
+            hint = did_you_mean(name, names) or f"there are: {', '.join(names) or 'none'}"
+            raise ModelNotFound(f"no conversation with {self.current.name} is called '{name}': {hint}")
+        return chat
+
+    def turns(self, chat: str | None = None) -> tuple[Turn, ...]:
+        """The turns of a conversation up to its newest; without a name those up to the newest answer of a cell."""
+        from ipyllama.chat import Turn
+
+        if chat is not None:
+            return self.conversation(chat).turns
+        return self.last.path if isinstance(self.last, Turn) else ()
+
+    def turn(self, name: str, chat: str | None = None) -> Turn:
+        """One of `turns`, by its number from 1 or the beginning of its cell's id. Raises `BadOption`."""
+        turns = self.turns(chat)
+        if name.isdecimal() and 1 <= int(name) <= len(turns):
+            return turns[int(name) - 1]
+        fitting = [turn for turn in turns if turn.cell and turn.cell.startswith(name)]
+        if len(fitting) != 1:
+            known = f"there are turns 1 to {len(turns)}" if turns else "there is none yet"
+            raise BadOption(f"'{name}' is {'several turns' if fitting else 'no turn'} of this conversation: {known}")
+        return fitting[0]
+
     def owner(self, cell: str | None, execution: object) -> str | None:
         """The cell that owns the turn of this execution: only the first, where a loop asks several times."""
         first, self._execution = execution != self._execution, execution
@@ -126,6 +185,7 @@ class Session:
         turns = sum(len(chat) for chat in chats)
         for chat in chats:
             chat.reset()
+        self.last = None
         return turns
 
     def chats_of(self, llm: LLM) -> dict[str, int]:
@@ -143,6 +203,10 @@ class Session:
         for llm in self.llms:
             llm.close()
         self._llms, self._current, self._chats = [], None, {}
+
+
+def _pause(llm: LLM, paused: bool) -> None:
+    llm.memory.paused, llm.memory.replies.enabled = paused, not paused
 
 
 def _load_summary(llm: LLM, seconds: float | None) -> str:

@@ -17,8 +17,9 @@ PAGE: Final = 4096
 def fingerprint(path: Path) -> bytes:
     """SHA-256 over all files of the model. Two quantisations of the same weights differ, copies do not.
 
-    It reads some megabytes however large the file is, so a file that differs only between the sampled pages is
-    taken for the same. Known again by inode, size and time of change. Raises `BadModelFile`, `OSError`.
+    It reads the header and up to 12 kB of each tensor, however large the file is: what differs only between the
+    sampled pages is taken for the same. Within a process a file is known again by path, inode, size and modification
+    time. One that was split into other parts counts as another. Raises `BadModelFile`, `OSError`.
     """
     digest = hashlib.sha256()
     for part in split_parts(path):

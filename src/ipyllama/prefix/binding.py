@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 from ipyllama import _core
 from ipyllama.engine import PIECE
 from ipyllama.models.fingerprint import fingerprint
-from ipyllama.prefix.block import VERSION, Origin
 from ipyllama.prefix.keys import Cut
 from ipyllama.prefix.records import Binding
+from ipyllama.prefix.store.block import VERSION, Origin
 
 if TYPE_CHECKING:
     from ipyllama.loading import LoadOptions

@@ -23,10 +23,10 @@ from typing import IO, Any, Final
 from ipyllama.errors import BadBundle, BadState, StoreError
 from ipyllama.ledger import Ledger
 from ipyllama.models import Progress
-from ipyllama.prefix.block import Block, encode, read_block
-from ipyllama.prefix.blocks import block_name
 from ipyllama.prefix.memory import PrefixMemory
 from ipyllama.prefix.records import Binding
+from ipyllama.prefix.store.block import Block, encode, read_block
+from ipyllama.prefix.store.blocks import block_name
 
 VERSION: Final = 1
 Prompts = Iterable[Ledger | Sequence[int]]

@@ -20,13 +20,13 @@ from ipyllama.engine import Start, piece_ends, shared_end
 from ipyllama.errors import BadArgument, BadState, CannotTrim, LlamaError
 from ipyllama.ledger import Ledger, common_prefix
 from ipyllama.options import Reuse
-from ipyllama.prefix.block import Block, Probe
 from ipyllama.prefix.keys import Link
 from ipyllama.prefix.memory import PrefixMemory
 from ipyllama.prefix.plan import Plan, choose
 from ipyllama.prefix.reason import Facts, explain
 from ipyllama.prefix.records import Found
 from ipyllama.prefix.search import find_to_the_token
+from ipyllama.prefix.store.block import Block, Probe
 
 N_PROBED: Final = 8
 """Logits that prove a restored state."""

@@ -14,6 +14,8 @@ Cache = str | os.PathLike[str] | PrefixMemory | bool | None
 """True: the usual place. False, None: RAM only. A text with "://" in it is a remote."""
 VARIABLE: Final = "IPYLLAMA_PREFIX_DIR"
 """Of the environment: another usual place; "off" keeps prefix states in RAM only."""
+BESIDE: Final = "beside the notebook"
+"""The `origin` of a place that is one notebook's own."""
 _NOT_IN_NAMES: Final = re.compile(r"[^\w. -]+")
 _memories: dict[Path | str, PrefixMemory] = {}
 
@@ -43,6 +45,16 @@ def chats_location() -> Path | None:
     if not isinstance(location, Path):
         return None
     return location.with_name("chats") if location.name == "prefix" else location / "chats"
+
+
+def origin(memory: PrefixMemory) -> str:
+    """Why a memory is where it is, in a few words."""
+    place = memory.location or (memory.remote.name if memory.remote else None)
+    if str(place) != str(usual_location()):
+        return "chosen when the model was loaded"
+    if os.environ.get(VARIABLE):
+        return f"{VARIABLE} says so"
+    return BESIDE if notebook() else "the user's cache, because no notebook is known"
 
 
 def memory_for(cache: Cache) -> PrefixMemory:

@@ -5,45 +5,36 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
-import threading
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ipyllama.errors import BadOption, BadState, StoreError
-from ipyllama.ledger import Ledger, common_prefix
+from ipyllama.errors import BadOption
+from ipyllama.ledger import Ledger
 from ipyllama.models import Progress
-from ipyllama.prefix.block import Block
-from ipyllama.prefix.blocks import BlockStore, Entry
-from ipyllama.prefix.keys import Link, chain
 from ipyllama.prefix.ram import RamTier
-from ipyllama.prefix.rates import Rate, Rates
-from ipyllama.prefix.records import Binding, Check, Counts, Found, Place, Stats
-from ipyllama.prefix.replies import Replies, replies_location
+from ipyllama.prefix.rates import Rates
+from ipyllama.prefix.records import Binding, Check, Counts, Place, Stats
+from ipyllama.prefix.replies.memo import Replies, replies_location
 from ipyllama.prefix.seen import Seen
 from ipyllama.prefix.sizes import parse_bytes, parse_seconds
-from ipyllama.prefix.store import StoreBackend, make_backend
-from ipyllama.prefix.tier import TIMEOUT, RemoteOptions, RemoteTier
-from ipyllama.prefix.writer import Writer
+from ipyllama.prefix.store.backend import StoreBackend, make_backend
+from ipyllama.prefix.store.blocks import BlockStore
+from ipyllama.prefix.store.tier import TIMEOUT, RemoteOptions, RemoteTier
+from ipyllama.prefix.store.writer import Writer
+from ipyllama.prefix.tiers import Tiers
 
 if TYPE_CHECKING:
     from ipyllama.prefix.bundle import Exported, Imported
 
 BYTES_LIMIT: Final = "10G"
 RAM_LIMIT: Final = 1 << 30
-CHILDREN: Final = 64
-"""Blocks after the same block that are looked at for the one most like a prompt: the latest."""
-NOTICED: Final = 0.02
-"""Seconds. A block that takes this much longer to restore than to compute is not kept."""
 
 
-class PrefixMemory:
+class PrefixMemory(Tiers):
     """Prefix states in RAM and, with a `location`, on disk. `location=None` keeps nothing on disk. `backend` names
     another kind of store there (`register_store_backend`).
 
@@ -70,6 +61,7 @@ class PrefixMemory:
         write_through: bool = False,
         remote_timeout: float = TIMEOUT,
     ) -> None:
+        super().__init__()
         if backend == "local" and "://" in os.fspath(location or ""):
             if remote is not None:
                 raise BadOption(f"{location} is a remote already: give location a folder, or leave out remote")
@@ -78,18 +70,15 @@ class PrefixMemory:
         self.age_limit, self.verbose = parse_seconds(age_limit), verbose
         self.rates, self.ram, self.counts = Rates(), RamTier(parse_bytes(ram_limit)), Counts()
         self.store = BlockStore(make_backend(backend, location)) if location is not None else None
-        self._writer = Writer(self.store, parse_bytes(bytes_limit), self._warn, self.age_limit) if self.store else None
+        self.writer = Writer(self.store, parse_bytes(bytes_limit), self._warn, self.age_limit) if self.store else None
+        self._bindings: dict[bytes, Binding] = {}
         if isinstance(remote, str):
             remote = make_backend("fsspec", remote)
         options = RemoteOptions(write_through, remote_timeout)
         self.remote = RemoteTier(remote, options, self._warn) if remote is not None else None
         self.seen = Seen()
-        self.bindings: dict[bytes, Binding] = {}
         self.paused = False
         self.replies = Replies(replies_location(self.location), self._warn)
-        self._lock = threading.Lock()
-        self._binding: Binding | None = None
-        self._outdated: set[bytes] = set()  # keys of blocks that another build or number of threads made
 
     # -- a model's view -----------------------------------------------------------------------------------
 
@@ -98,63 +87,23 @@ class PrefixMemory:
         bound = copy.copy(self)
         bound._binding, bound.rates, bound.counts = binding, Rates(), Counts()
         bound._outdated = set()
-        self.bindings[binding.root] = binding
+        self._bindings[binding.root] = binding
+        if self.writer is not None:
+            self.writer.note(f"model-{binding.root.hex()[:16]}", binding.as_note())
         bound.ram = RamTier(self.ram.bytes_limit if ram_limit is None else parse_bytes(ram_limit))
         return bound
 
     @property
-    def binding(self) -> Binding:
-        """Raises `BadOption` where the memory belongs to no model yet."""
-        if self._binding is None:
-            raise BadOption("this memory belongs to no model: ask the memory of a loaded one, llm.memory")
-        return self._binding
+    def bindings(self) -> dict[bytes, Binding]:
+        """Every model that has used this memory, with its settings, by the key that its blocks begin with."""
+        noted = self.store.notes().values() if self.store is not None else ()
+        known = [binding for note in noted if (binding := Binding.of_note(note))]
+        return {binding.root: binding for binding in known} | self._bindings
 
     @property
     def places(self) -> tuple[str, str]:
         """Where blocks are kept and looked for beside RAM: here and elsewhere; empty where nowhere."""
         return (str(self.location or ""), self.remote.name if self.remote else "")
-
-    @property
-    def writer(self) -> Writer | None:
-        """What saves blocks on disk; None where nothing does."""
-        return self._writer
-
-    def links(self, ledger: Ledger, exact: int | None = None) -> list[Link]:
-        """The blocks that a ledger is made of; after the position `exact` they are token-level ones."""
-        return list(chain(self.binding.root, ledger, self.binding.cut, exact))
-
-    def child(self, parent: bytes, at: int, tokens: tuple[int, ...], n_ctx: int) -> Found | None:
-        """Of the blocks after the block `parent`, which ends at `at`, the one that has most leading tokens in common
-        with `tokens[at:]`; `take` may be 0. None where there is none that ends within `n_ctx`. Reads headers."""
-        if self.paused:
-            return None
-        wanted, best = tokens[at:], None
-        for link, place in self._children(parent):
-            if link.start == at and link.end <= n_ctx:
-                n = common_prefix(link.tokens, wanted)
-                if best is None or n > best.n_tokens:
-                    best = Found(link, place, None if n == len(link.tokens) else n)
-        return best
-
-    def ask_remote(self, links: Iterable[Link]) -> None:
-        """Let the remote say which of these consecutive blocks it has, if it is worth asking: `find` knows then."""
-        if self.remote is None or self.paused:
-            return
-        missing = [link for link in links if self._place(link) in (None, "remote")]
-        n = sum(len(link.tokens) for link in missing)
-        seconds = self.rates.prefill.seconds(n)
-        if seconds > self.rates.remote.seconds(n * self.rates.bytes_per_token):
-            self.remote.ask(missing, seconds)
-
-    def find(self, links: Iterable[Link]) -> list[Found]:
-        """Those of consecutive blocks that are at hand, up to the first that is not. Reads no block."""
-        found: list[Found] = []
-        for link in links if not self.paused else ():
-            place = self._place(link)
-            if place is None:
-                break
-            found.append(Found(link, place))
-        return found
 
     def check(self, tokens: Ledger | Sequence[int]) -> Check:
         """What a prompt of these tokens would find in RAM, on disk and at the remote."""
@@ -169,63 +118,6 @@ class PrefixMemory:
         compute = self.rates.prefill.seconds(len(ledger) - n_found)
         return Check(len(ledger), n_found, places, self.restore_seconds(found), compute)
 
-    def restore_seconds(self, found: Sequence[Found]) -> float:
-        """What bringing these blocks back is predicted to take."""
-        return sum(
-            self._rate(block.place).seconds(len(block.link.tokens) * self.rates.bytes_per_token) for block in found
-        )
-
-    def wants(self, link: Link) -> bool:
-        """True if a block is worth copying out: it would be kept, and it is not at hand yet."""
-        if self.paused:
-            return False
-        kept = self.ram.bytes_limit > 0 or (self._writer is not None and not self._writer.failed)
-        lost = self.restore_seconds([Found(link, "disk")]) - self.rates.prefill.seconds(len(link.tokens))
-        return kept and lost < NOTICED and (link.key in self._outdated or self._place(link) in (None, "remote"))
-
-    def load(self, found: Found, out: NDArray[np.uint8] | None = None) -> Block | None:
-        """A block that `find` saw. None, and it is quarantined if it is damaged, where it cannot be used after all."""
-        block = self.ram.get(found.link.key) or self._read(found.link, out)
-        if block is None and found.place == "remote" and self.remote is not None:
-            block = self.remote.load(found.link, self._keep)
-        if block is None or block.link != found.link:  # a hash alone is never believed
-            return None
-        if block.origin != self.binding.origin:
-            self._outdated.add(found.link.key)
-        return block
-
-    def restored(self, found: Sequence[Found], blocks: Sequence[Block], seconds: float) -> None:
-        """Take note of a restore that worked, for the rates and the eviction."""
-        self.ram.touch(block.link.key for block in blocks)
-        with self._lock:
-            self.counts.hits += len(blocks)
-            self.counts.seconds += sum(block.seconds for block in blocks)
-        if found and all(block.place == found[0].place for block in found):
-            self._rate(found[0].place).learn(sum(block.nbytes for block in blocks), seconds)
-
-    def save(self, block: Block) -> None:
-        """Keep a block in RAM, and on disk soon, in place of one that another build or number of threads made."""
-        self.ram.put(block)
-        if block.link.key in self._outdated:
-            self._outdated.discard(block.link.key)
-            if self.store is not None:
-                self.store.remove(block.link.parent, block.link.key)
-        self.rates.bytes_per_token = block.nbytes / len(block.link.tokens)
-        if self._writer is not None:
-            self._writer.put(block)
-        if self.remote is not None:
-            self.remote.put(block)
-        with self._lock:
-            self.counts.saved += 1
-
-    def quarantine(self, link: Link, why: str) -> None:
-        """Never use this block again."""
-        self.ram.drop(link.key)
-        if self.store is not None:
-            self.store.quarantine(link.parent, link.key)
-        with self._lock:
-            self.counts.damaged.append(f"tokens {link.start:,} to {link.end:,}: {why}")
-
     # -- housekeeping -------------------------------------------------------------------------------------
 
     def reduce_size(
@@ -238,12 +130,22 @@ class PrefixMemory:
 
         None is the limit that the memory was made with; `items_limit` counts blocks. Raises `StoreError`.
         """
-        if self._writer is None:
+        if self.writer is None:
             return 0
-        limit = self._writer.bytes_limit if bytes_limit is None else parse_bytes(bytes_limit)
+        limit = self.writer.bytes_limit if bytes_limit is None else parse_bytes(bytes_limit)
         age = self.age_limit if age_limit is None else parse_seconds(age_limit)
-        self._writer.flush()
-        return self._writer.reduce(limit, items_limit, age)
+        self.writer.flush()
+        return self.writer.reduce(limit, items_limit, age)
+
+    @property
+    def bytes_limit(self) -> int:
+        """Most bytes on disk. A smaller one holds from the next block on, or from `reduce_size()`."""
+        return self.writer.bytes_limit if self.writer else 0
+
+    @bytes_limit.setter
+    def bytes_limit(self, limit: int | str) -> None:
+        if self.writer is not None:
+            self.writer.bytes_limit = parse_bytes(limit)
 
     def clear(self) -> None:
         """Forget everything, in RAM and on disk. Raises `StoreError`."""
@@ -256,9 +158,15 @@ class PrefixMemory:
         longer, or longer than `timeout` seconds."""
         began = time.monotonic()
         self.replies.flush()
-        written = self._writer.flush(timeout) if self._writer else True
+        written = self.writer.flush(timeout) if self.writer else True
         left = None if timeout is None else max(0.0, timeout - (time.monotonic() - began))
         return (self.remote.flush(left) if self.remote else True) and written
+
+    def rest(self) -> None:
+        """Let the threads that save end once what waits is saved; they come back with the next block."""
+        self.replies.rest()
+        if self.writer is not None:
+            self.writer.rest()
 
     def export(
         self,
@@ -298,56 +206,17 @@ class PrefixMemory:
             remote=self.remote.name if self.remote else "",
             disk_bytes=sum(entry.nbytes for entry in entries),
             disk_blocks=len(entries),
-            bytes_limit=self._writer.bytes_limit if self._writer else 0,
+            bytes_limit=self.writer.bytes_limit if self.writer else 0,
             ram_bytes=self.ram.nbytes,
             ram_blocks=len(self.ram),
             ram_limit=self.ram.bytes_limit,
             counts=self.counts,
-            problem=(self._writer.failed if self._writer else "") or (self.remote.problem if self.remote else ""),
+            problem=(self.writer.failed if self.writer else "") or (self.remote.problem if self.remote else ""),
         )
 
     # -- within -------------------------------------------------------------------------------------------
 
-    def _place(self, link: Link) -> Place | None:
-        if link.key in self.ram:
-            return "RAM"
-        with contextlib.suppress(OSError, StoreError):  # a place that cannot be looked at has nothing
-            if self.store is not None and self.store.has(link.parent, link.key):
-                return "disk"
-        return "remote" if self.remote is not None and self.remote.has(link.key) else None
-
-    def _children(self, parent: bytes) -> Iterator[tuple[Link, Place]]:
-        for link in self.ram.children(parent):
-            yield link, "RAM"
-        if self.store is None:
-            return
-        entries: list[Entry] = []
-        with contextlib.suppress(OSError, StoreError):
-            entries = sorted(self.store.children(parent), key=lambda entry: -entry.used)
-        for entry in entries[:CHILDREN]:
-            with contextlib.suppress(BadState, OSError):  # damaged, or gone in the meantime
-                link = self.store.header(entry).link
-                if link.parent == parent:
-                    yield link, "disk"
-
-    def _keep(self, block: Block) -> None:
-        """What came from the remote is at hand from now on."""
-        self.ram.put(block)
-        if self._writer is not None:
-            self._writer.put(block)
-
-    def _rate(self, place: Place) -> Rate:
-        return {"RAM": self.rates.ram, "disk": self.rates.disk, "remote": self.rates.remote}[place]
-
-    def _read(self, link: Link, out: NDArray[np.uint8] | None) -> Block | None:
-        if self.store is None:
-            return None
-        try:
-            return self.store.read(link.parent, link.key, out)
-        except BadState as error:
-            self.quarantine(link, str(error))
-            return None
-
     def _warn(self, problem: str) -> None:
         if self.verbose:
-            warnings.warn(problem, stacklevel=2)
+            with contextlib.suppress(UserWarning):  # an error, where warnings are; no answer ends with it
+                warnings.warn(problem, stacklevel=2)

@@ -6,8 +6,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from ipyllama.prefix.block import Block
 from ipyllama.prefix.keys import Link
+from ipyllama.prefix.store.block import Block
 
 
 class RamTier:
@@ -58,6 +58,11 @@ class RamTier:
         with self._lock:
             self._blocks.clear()
             self._nbytes = 0
+
+    def blocks(self) -> list[Block]:
+        """All of them, the least recently used first."""
+        with self._lock:
+            return list(self._blocks.values())
 
     @property
     def nbytes(self) -> int:

@@ -52,8 +52,8 @@ def _compared(why: Why, ledger: Ledger, n_common: int, other: Prompt, *, refused
     """With the most similar prompt of this process."""
     known = piece_ends(other.ledger)
     at_best = shared_end(ledger.tokens, piece_ends(ledger)[:-1], other.ledger.tokens, known)
-    parts = n_common < len(other.ledger)
-    if parts:
+    parts = n_common < min(len(ledger), len(other.ledger))
+    if parts and n_common >= ALIKE:
         why = _parting(why, n_common, ledger.tokens, other.ledger.tokens)
     if why.kept >= at_best:
         cause: Cause = ("text changed" if n_common >= ALIKE else "first use") if parts else "continued"
@@ -76,11 +76,12 @@ def _compared_with_stored(memory: PrefixMemory, why: Why, ledger: Ledger, n_ctx:
 
 def _same_words_elsewhere(memory: PrefixMemory, ledger: Ledger) -> Binding | None:
     """Another model, or the same one with other settings, that has read the beginning of this prompt."""
-    for root, other in memory.bindings.items():
+    bindings = memory.bindings
+    for root, other in bindings.items():
         if root != memory.binding.root and memory.find(islice(chain(root, ledger, other.cut), 1)):
             return other
     n_common, prompt = memory.seen.nearest(memory.binding.root, ledger.tokens)
-    return memory.bindings.get(prompt.root) if prompt is not None and n_common >= ALIKE else None
+    return bindings.get(prompt.root) if prompt is not None and n_common >= ALIKE else None
 
 
 def _of_another(why: Why, mine: Binding, other: Binding) -> Why:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from ipyllama.prefix.block import Origin
-from ipyllama.prefix.keys import Cut, Link, root_key
+from ipyllama.prefix.keys import KEY_BYTES, Cut, Link, root_key
+from ipyllama.prefix.store.block import Origin
 
 Place = Literal["RAM", "disk", "remote"]
 
@@ -32,6 +33,34 @@ class Binding:
     def root(self) -> bytes:
         """The key that its first blocks follow."""
         return root_key(self.fingerprint)
+
+    def as_note(self) -> dict[str, Any]:
+        """What later processes are told of it."""
+        return {
+            "fingerprint": self.fingerprint.hex(),
+            "cut": asdict(self.cut),
+            "origin": asdict(self.origin),
+            "model": self.model,
+            "weights": self.weights,
+            "settings": dict(self.settings),
+        }
+
+    @classmethod
+    def of_note(cls, note: Mapping[str, Any]) -> Binding | None:
+        """The reverse of `as_note`; None for anything else."""
+        match note:
+            case {
+                "fingerprint": str(fingerprint),
+                "cut": {"grid": int(grid), "sampled": bool(sampled)},
+                "origin": {"build": str(build), "n_threads": int(n_threads)},
+                "model": str(model),
+                "weights": str(weights),
+                "settings": dict(settings),
+            } if grid > 0 and len(fingerprint) == 2 * KEY_BYTES:
+                with contextlib.suppress(ValueError):
+                    key = bytes.fromhex(fingerprint)
+                    return cls(key, Cut(grid, sampled), Origin(build, n_threads), model, weights, settings)
+        return None
 
 
 @dataclass(frozen=True, slots=True)

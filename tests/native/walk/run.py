@@ -6,7 +6,9 @@ import argparse
 import random
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
+from native.shorten import shorten
 from native.walk.kinds import KINDS, N_SEQUENCES, Kind
 from native.walk.subject import Failure, Operation
 from native.walk.walk import Walk
@@ -186,16 +188,7 @@ def failure_of(kind: Kind, operations: list[Operation]) -> Failure | None:
 
 
 def _report(kind: Kind, seed: str, operations: list[Operation], failure: Failure) -> str:
-    short, size = operations, max(1, len(operations) // 2)
-    while True:  # leave out what is not needed, long stretches first
-        for start in reversed(range(0, len(short), size)):
-            fewer = short[:start] + short[start + size :]
-            again = failure_of(kind, fewer)
-            if again:
-                short, failure = fewer, again
-        if size == 1:
-            break
-        size //= 2
+    short, failure = shorten(operations, failure, partial(failure_of, kind))
     lines = "\n".join(f"    {operation!r}," for operation in short)
     return f"{kind.name!r}, seed {seed!r}, {len(operations)} operations, short form:\n{lines}\n{failure}"
 

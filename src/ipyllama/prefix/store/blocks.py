@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from ipyllama.errors import BadOption, BadState, StoreError
 from ipyllama.models import Progress
-from ipyllama.prefix.block import Block, Header, Origin, encode, read_block, read_header
-from ipyllama.prefix.store import StoreBackend
+from ipyllama.prefix.store.backend import StoreBackend
+from ipyllama.prefix.store.block import Block, Header, Origin, encode, read_block, read_header
 
 MAX_NOTE: Final = 64 << 10
 """Bytes of a note."""

@@ -13,12 +13,12 @@ import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from ipyllama.errors import BadState, StoreBusy, StoreError
-from ipyllama.prefix.block import Block, encode
-from ipyllama.prefix.blocks import BlockStore, Entry, Usage
-from ipyllama.prefix.evict import eviction_order
+from ipyllama.prefix.store.block import Block, encode
+from ipyllama.prefix.store.blocks import BlockStore, Entry, Usage
+from ipyllama.prefix.store.evict import eviction_order
 
 PENDING_LIMIT: Final = 512 << 20
 """Bytes that may wait to be written; what comes on top is not saved."""
@@ -57,12 +57,18 @@ class Writer:
         self._pending = 0
         self._idle = threading.Condition()
         self._costs: dict[bytes, float] = {}
+        self._notes: dict[str, dict[str, Any]] = {}
         self._thread: threading.Thread | None = None
         _alive.add(self)
 
+    @property
+    def ready(self) -> bool:
+        """False for a while after a failure: what is put now is not saved."""
+        return not self.failed or time.monotonic() >= self._retry
+
     def put(self, block: Block) -> None:
         """Save a block soon. Returns at once."""
-        if self.failed and time.monotonic() < self._retry:
+        if not self.ready:
             return
         with self._idle:
             if block.nbytes > self.bytes_limit or self._pending + block.nbytes > PENDING_LIMIT:
@@ -73,6 +79,10 @@ class Writer:
                 self._thread.start()
         self._queue.put(block)
 
+    def note(self, name: str, content: dict[str, Any]) -> None:
+        """Leave a note in the store, as `BlockStore.put_note`, when the next block is written."""
+        self._notes[name] = content
+
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until everything is written; False if that took longer than `timeout` seconds."""
         with self._idle:
@@ -82,11 +92,18 @@ class Writer:
         """Try again after a failure."""
         self.failed, self._wait = "", RETRY
 
+    def rest(self) -> threading.Thread | None:
+        """Let the thread end once what waits is written; the next block starts another. Returns it, if there is one."""
+        with self._idle:
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            self._queue.put(None)
+        return thread
+
     def close(self) -> None:
         """Write what waits and stop."""
-        thread, self._thread = self._thread, None
-        if thread is not None and thread.is_alive():
-            self._queue.put(None)
+        thread = self.rest()
+        if thread is not None:
             thread.join()
 
     def abandon(self) -> None:
@@ -118,6 +135,8 @@ class Writer:
             self.store.set_usage(Usage(usage.nbytes + size, usage.counted))
             self.store.write(block, parts)
         self._costs[block.link.key] = block.seconds
+        while self._notes:
+            self.store.put_note(*self._notes.popitem())
         return True
 
     # -- within -------------------------------------------------------------------------------------------
@@ -125,13 +144,7 @@ class Writer:
     def _work(self) -> None:
         while (block := self._queue.get()) is not None:
             try:
-                if not self.failed or time.monotonic() >= self._retry:
-                    self.write(block)
-                    self.resume()
-            except StoreBusy:
-                _log.debug("a block was not saved: other processes keep the store busy")
-            except (StoreError, OSError) as error:
-                self._fail(str(error))
+                self._try(block)
             except Exception:  # noqa: BLE001 - the thread lives on; the next block may fare better
                 _log.exception("a block was not saved")
             with self._idle:
@@ -139,12 +152,24 @@ class Writer:
                 self._idle.notify_all()
             del block
 
-    def _fail(self, problem: str) -> None:
-        if not self.failed:
-            self._warn(problem)
+    def _try(self, block: Block) -> None:
+        if not self.ready:
+            return
+        try:
+            self.write(block)
+        except StoreBusy:
+            _log.debug("a block was not saved: other processes keep the store busy")
+        except (StoreError, OSError) as error:
+            self._fail(str(error))
         else:
-            self._wait *= 2
+            self.resume()
+
+    def _fail(self, problem: str) -> None:
+        told = bool(self.failed)
+        self._wait *= 2 if told else 1
         self.failed, self._retry = problem, time.monotonic() + self._wait
+        if not told:
+            self._warn(problem)  # last: where warnings are errors, it raises
 
     def _has(self, block: Block) -> bool:
         """True if the store has the very same: what another build or thread count made is replaced."""

@@ -7,6 +7,7 @@ What comes from it passes the same checks as a file; what comes too late is kept
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import threading
 import time
@@ -18,11 +19,11 @@ from dataclasses import dataclass, field
 from itertools import dropwhile, islice, takewhile
 from typing import Any, Final, TypeVar
 
-from ipyllama.errors import BadState, LlamaError
-from ipyllama.prefix.block import Block
-from ipyllama.prefix.blocks import BlockStore
+from ipyllama.errors import BadOption, BadState, LlamaError
 from ipyllama.prefix.keys import Link
-from ipyllama.prefix.store import StoreBackend
+from ipyllama.prefix.store.backend import StoreBackend
+from ipyllama.prefix.store.block import Block
+from ipyllama.prefix.store.blocks import BlockStore
 
 TIMEOUT: Final = 5.0
 """Seconds that an answer is waited for at most, even where computing would take longer."""
@@ -46,6 +47,10 @@ class RemoteOptions:
     write_through: bool = False
     """what is saved here is sent there"""
     timeout: float = TIMEOUT
+
+    def __post_init__(self) -> None:
+        if not 0 < self.timeout < math.inf:
+            raise BadOption(f"remote_timeout is a number of seconds above 0: got {self.timeout!r}")
 
 
 class RemoteTier:

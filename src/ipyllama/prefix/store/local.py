@@ -23,7 +23,12 @@ from typing import BinaryIO, Final
 from filelock import FileLock, Timeout
 
 from ipyllama.errors import BadState, StoreBusy, StoreError
-from ipyllama.prefix.store import Item, register_store_backend
+from ipyllama.prefix.store.backend import Item, register_store_backend
+
+try:
+    import fcntl
+except ImportError:  # Windows, where nobody can remove a file that another has open
+    fcntl = None  # type: ignore[assignment]
 
 LOCK_PATIENCE: Final = 10.0
 """Seconds that a writer waits for others."""
@@ -40,6 +45,7 @@ class LocalBackend:
     def __init__(self, location: str | os.PathLike[str]) -> None:
         self.folder = Path(location)
         self._lock = FileLock(self.folder / "lock", timeout=LOCK_PATIENCE, mode=0o600)
+        self._swept = False
 
     def open(self, name: str) -> BinaryIO:
         """As `StoreBackend.open`: follows no link and waits for no pipe. `BadState` where it is no file of ours."""
@@ -119,6 +125,8 @@ class LocalBackend:
         self._make_folders(path.parent)
         temporary = self.folder / _TEMPORARY / f"{os.getpid()}-{secrets.token_hex(8)}"
         self._make_folders(temporary.parent)
+        if not self._swept:
+            self._sweep()
         try:
             with _create(temporary) as file:
                 for part in parts:
@@ -126,7 +134,10 @@ class LocalBackend:
                         part = part[file.write(part) :]  # noqa: PLW2901 - what is left of it
                 if durable:
                     os.fsync(file.fileno())
-            os.replace(temporary, path)
+                if fcntl is not None:
+                    os.replace(temporary, path)  # while it is held: nobody takes it for left over
+            if fcntl is None:
+                os.replace(temporary, path)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
@@ -138,7 +149,7 @@ class LocalBackend:
         """The folder and all above it that are missing, each for the owner only."""
         for missing in reversed([place for place in self.folder.parents if not place.exists()]):
             _make_folder(missing)
-        if _make_folder(self.folder) or not os.listdir(self.folder):
+        if _make_folder(self.folder) or set(os.listdir(self.folder)) <= {"replies"}:  # ours, and may come first
             with contextlib.suppress(FileExistsError), _create(self.folder / ".gitignore") as file:
                 file.write(b"*\n")
         inner = folder.relative_to(self.folder)
@@ -158,10 +169,11 @@ class LocalBackend:
                 raise FileNotFoundError(errno.ENOENT, "not a folder of this user", str(self.folder / place))
 
     def _sweep(self) -> None:
-        """Remove what killed writers left: whoever holds the lock is the only one that writes blocks."""
+        """Remove what killed writers left."""
+        self._swept = True
         for item in list(self.items(_TEMPORARY)):
-            with contextlib.suppress(OSError):
-                os.unlink(self.folder / item.name)
+            with contextlib.suppress(OSError):  # it is held, or gone
+                _remove_unless_held(self.folder / item.name)
 
     @contextlib.contextmanager
     def _advised(self) -> Iterator[None]:
@@ -195,11 +207,23 @@ def _items(path: Path, name: str) -> Iterator[Item]:
 
 
 def _create(path: Path) -> FileIO:
-    """A new file for its owner only, whatever the umask."""
+    """A new file for its owner only, whatever the umask, held until it is closed or its process dies."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW | getattr(os, "O_BINARY", 0), 0o600)
     if hasattr(os, "fchmod"):
         os.fchmod(descriptor, 0o600)
+    if fcntl is not None:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return FileIO(descriptor, "wb")
+
+
+def _remove_unless_held(path: Path) -> None:
+    if fcntl is None:
+        path.unlink()
+        return
+    with path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink()
 
 
 def _make_folder(place: Path) -> bool:

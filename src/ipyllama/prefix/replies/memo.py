@@ -1,10 +1,9 @@
-"""Replies that were given before: an identical request gets its reply at once, and nothing is computed."""
+"""Records of replies that were given before: in RAM, and in a folder that `joblib.Memory` keeps."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 import logging
 import os
@@ -13,80 +12,19 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from ipyllama.engine import Job, Request
 from ipyllama.errors import StoreError
-from ipyllama.ledger import Ledger
-from ipyllama.reply import Delta, Reply, Timings, Usage
+from ipyllama.reply import Timings
 
-if TYPE_CHECKING:
-    from ipyllama.engine.engine import Wrap
-    from ipyllama.prefix.records import Binding
-
-FORMAT: Final = 1
 BYTES_LIMIT: Final = 64 << 20
 """Bytes of replies on disk, looked at whenever another eighth of it was written."""
 RAM_LIMIT: Final = 16 << 20
 """Bytes of replies in RAM."""
-_log: Final = logging.getLogger("ipyllama.replies")
-_KEPT: Final = ("stop", "length")
+ENDINGS: Final = ("stop", "length")
 """How a reply ends that the same request would get again."""
-
-
-class ModelReplies:
-    """The replies of one loaded model. `settings` is what they depend on besides the request; not the context's
-    length, which only has to hold them."""
-
-    def __init__(self, replies: Replies, binding: Binding, n_gpu_layers: int, n_ctx: int) -> None:
-        self._replies, self._n_ctx = replies, n_ctx
-        origin = binding.origin
-        self._settings = [FORMAT, binding.fingerprint.hex(), origin.build, origin.n_threads, n_gpu_layers]
-        replies.prepare()
-
-    def find(self, request: Request) -> Reply | None:
-        """The reply that this very request got before, as it would read now."""
-        record = self._replies.get(self._key(request))
-        prompt = len(request.prompt)
-        if record is None or prompt >= self._n_ctx or prompt + len(record["tokens"]) - 1 > self._n_ctx:
-            return None
-        return Reply(
-            text=record["text"],
-            tokens=tuple(record["tokens"]),
-            finish_reason=record["finish_reason"],
-            usage=Usage(restored=prompt, generated=len(record["tokens"])),
-            timings=Timings(**record["timings"]),
-            model=request.model_name,
-            seed=int(request.options.seed),
-            notes=request.notes,
-            replayed=True,
-        )
-
-    def keeping(self, request: Request, wrap: Wrap) -> Wrap:
-        """`wrap`, and the reply is kept before it if an identical request may get it."""
-
-        def keep(reply: Reply, ledger: Ledger) -> Reply:
-            if reply.exact and reply.finish_reason in _KEPT:
-                record = {
-                    "text": reply.text,
-                    "tokens": reply.tokens,
-                    "finish_reason": reply.finish_reason,
-                    "timings": dataclasses.asdict(reply.timings),
-                }
-                self._replies.put(self._key(request), record)
-            return wrap(reply, ledger)
-
-        return keep
-
-    def _key(self, request: Request) -> str:
-        """SHA-256, in hexadecimal, of everything that the reply depends on."""
-        ledger = [[segment.sampled, segment.tokens] for segment in request.prompt.segments]
-        options = dataclasses.asdict(request.options)
-        del options["reuse"]  # what is kept is exact, and good for either
-        content = [self._settings, ledger, options]
-        return hashlib.sha256(json.dumps(content, sort_keys=True, default=_number).encode()).hexdigest()
+_log: Final = logging.getLogger("ipyllama.replies")
 
 
 def replies_location(prefix: Path | None) -> Path | None:
@@ -96,24 +34,14 @@ def replies_location(prefix: Path | None) -> Path | None:
     return prefix.with_name("replies") if prefix.name == "prefix" else prefix / "replies"
 
 
-def replay(reply: Reply, ledger: Ledger, wrap: Wrap) -> Job:
-    """A job that has ended with this reply to the prompt `ledger`."""
-    job = Job(lambda job: None)
-    if reply.text:
-        job.emit(Delta(reply.text))
-    try:
-        job.finish(wrap(reply, ledger.append_sampled(reply.tokens)))
-    except Exception as error:  # noqa: BLE001 - it belongs to whoever asks for the reply
-        job.fail(error)
-    return job
-
-
 class Replies:
     """Records of replies by key: in RAM, and with a `location` on disk. Safe from any thread.
 
     `joblib.Memory` keeps them on disk, over `results.ResultStore`. What was damaged, evicted or deleted is a miss;
     where nothing can be written, `warn` is told once. With `enabled` False nothing is found and nothing kept.
     """
+
+    _writer: ThreadPoolExecutor | None
 
     def __init__(self, location: Path | None, warn: Callable[[str], None], bytes_limit: int = BYTES_LIMIT) -> None:
         self.location, self.bytes_limit = location, bytes_limit
@@ -146,7 +74,7 @@ class Replies:
         if not self.enabled:
             return
         self._remember(key, record)
-        if self.location is not None and not self.problem:
+        if self.location is not None:
             with contextlib.suppress(RuntimeError):  # the interpreter is about to end
                 self._later(self._write, key, record)
 
@@ -160,6 +88,14 @@ class Replies:
         if self._writer is not None:
             with contextlib.suppress(RuntimeError):  # the interpreter is about to end, and waits itself
                 self._later(lambda: None).result()
+
+    def rest(self) -> None:
+        """Let the thread that writes end once everything is on disk; the next reply starts another."""
+        with self._lock:
+            writer = self._writer
+            self._writer = None
+        if writer is not None:
+            writer.shutdown(wait=False)
 
     def clear(self) -> None:
         """Forget everything, in RAM and on disk."""
@@ -187,7 +123,7 @@ class Replies:
             return None
         try:
             entry = self._memoised(key, None)
-        except (_Miss, OSError, StoreError):
+        except (_Miss, StoreError):
             return None
         return entry["record"] if _sound(entry, key) else None
 
@@ -206,7 +142,7 @@ class Replies:
             if self._memoised is None and not self.problem:
                 import joblib
 
-                from ipyllama.prefix import results
+                from ipyllama.prefix.replies import results
 
                 options = {"warn": self._fail}
                 try:
@@ -215,8 +151,8 @@ class Replies:
                     # At its first question joblib compares the function with the one that filled the folder.
                     memoised.check_call_in_cache("", None)
                     self._memory, self._memoised = memory, memoised
-                except (OSError, StoreError) as error:
-                    self._fail(results.why_not(str(self.location), error))
+                except StoreError as error:
+                    self._fail(str(error))
             return self._memoised is not None
 
     def _fail(self, problem: str) -> None:
@@ -228,13 +164,13 @@ class Replies:
     def _begin(self) -> None:
         """New locks and no thread; after a fork, too, in the child: what waits is the parent's to write."""
         self._lock, self._opening = threading.Lock(), threading.Lock()
-        self._writer: ThreadPoolExecutor | None = None
+        self._writer = None
 
     def _later(self, function: Callable[..., object], *arguments: Any) -> Future[None]:
         with self._lock:
             if self._writer is None:
                 self._writer = ThreadPoolExecutor(1, "ipyllama-replies")
-        return self._writer.submit(_run, function, *arguments)
+            return self._writer.submit(_run, function, *arguments)
 
 
 class _Miss(Exception):
@@ -258,7 +194,7 @@ def _sound(entry: Any, key: str) -> bool:
             known = {field.name for field in dataclasses.fields(Timings)}
             numbers = set(timings) <= known and all(isinstance(value, int | float) for value in timings.values())
             ids = all(isinstance(token, int) for token in tokens)
-            return whose == key and reason in _KEPT and numbers and ids
+            return whose == key and reason in ENDINGS and numbers and ids
     return False
 
 
@@ -267,11 +203,6 @@ def _run(function: Callable[..., object], *arguments: Any) -> None:
         function(*arguments)
     except Exception:  # noqa: BLE001 - the thread lives on; the next one may fare better
         _log.exception("a reply was not kept")
-
-
-def _number(value: Any) -> int | float:
-    """A number of numpy's, say, as Python's."""
-    return int(value) if isinstance(value, Integral) else float(value)
 
 
 _alive: weakref.WeakSet[Replies] = weakref.WeakSet()

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from ipyllama.prefix.blocks import Entry
+from ipyllama.prefix.store.blocks import Entry
 
 HALF_LIFE: Final = 7 * 86400.0
 """Seconds without use after which a block is worth half."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -13,10 +14,11 @@ from io import BytesIO
 from typing import Any, BinaryIO, Final
 
 from ipyllama.errors import BadOption
-from ipyllama.prefix.store import Item, register_store_backend
+from ipyllama.prefix.store.backend import Item, register_store_backend
+from ipyllama.prefix.store.block import MAX_HEADER, MAX_STATE
 
-MAX_ITEM: Final = 2 << 30
-"""Bytes that are fetched of an item, whatever it says of itself."""
+MAX_ITEM: Final = MAX_HEADER + MAX_STATE
+"""Bytes that are fetched of an item, whatever its size."""
 _AT_ONCE: Final = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci", "oss", "memory"})
 """Protocols that show an item when all of it is there. Elsewhere it is written beside and renamed."""
 _TEMPORARY: Final = "tmp"
@@ -89,7 +91,7 @@ class FsspecBackend:
         return nullcontext()
 
     def __str__(self) -> str:
-        return self.location
+        return re.sub(r"//[^/@]*@", "//", self.location)  # shown in notebooks: no user name, no password
 
     def _files(self) -> _Opened:
         """Made at the first use, and anew after a fork: connections are not for two processes."""

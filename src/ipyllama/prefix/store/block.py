@@ -27,6 +27,8 @@ MAGIC: Final = b"IPYKV\r\n\x1a"
 """The line ends tell of a transfer as text."""
 VERSION: Final = 1
 MAX_HEADER: Final = 1 << 20
+MAX_STATE: Final = 1 << 30
+"""Bytes. No model has more in a block; a file that claims to would fill the memory before it is found out."""
 _ALIGN: Final = 64
 _FRONT: Final = struct.Struct("<8sII16s")
 
@@ -105,9 +107,12 @@ def read_header(file: BinaryIO, size: int) -> Header:
     if xxhash.xxh3_128_digest(text) != checksum:
         raise BadState("its header is damaged")
     header = _parsed(text)
-    file.read(-(_FRONT.size + length) % _ALIGN)
-    if file.tell() + header.nbytes != size:
+    padding = -(_FRONT.size + length) % _ALIGN
+    file.read(padding)
+    if _FRONT.size + length + padding + header.nbytes != size:
         raise BadState("its length is wrong")
+    if header.nbytes > MAX_STATE:
+        raise BadState("it is larger than any block")
     return header
 
 

@@ -1,0 +1,232 @@
+"""Every subcommand of `%llama`, declared once: parsing, help and completion all read this table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from ipyllama.errors import BadOption
+from ipyllama.magics.help import render_group_help, render_line_help
+from ipyllama.magics.parser import Command, Option, OptionParser, positive, split_line
+from ipyllama.options import did_you_mean
+
+if TYPE_CHECKING:
+    from ipyllama.prefix.listing import Sort
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _size(text: str) -> int:
+    from ipyllama.prefix.sizes import parse_bytes  # what it lies beside takes NumPy along
+
+    return parse_bytes(text)
+
+
+def _age(text: str) -> float | None:
+    from ipyllama.prefix.sizes import parse_seconds
+
+    return parse_seconds(text)
+
+
+_HELP: Final = Option(("-h", "--help"), help="show help for this subcommand")
+_CHAT: Final = Option(("--chat",), "NAME", help="of this conversation (default: the one in use)", values="chats")
+SORTS: Final = ("age", "size", "saved")
+
+CACHE: Final = (
+    Command("status", "where it is, how full, what it has spared, and what is wrong with it", options=(_HELP,)),
+    Command(
+        "ls",
+        "list what is kept: a row for each prefix, with the computing that it spares",
+        options=(
+            Option(("-m", "--model"), "NAME", help="only this model's", values="models"),
+            Option(("--sort",), "BY", help="age: last used first (default); size; saved", choices=SORTS),
+            Option(("-n", "--number"), "N", positive, "show no more than N rows (default 20)"),
+            _HELP,
+        ),
+    ),
+    Command(
+        "rm",
+        "delete prefixes, and of what they stand on that which no other needs",
+        "[ENTRY...]",
+        (Option(("--older",), "AGE", _age, "all that were not used for this long, as in 12h, 30d or 4w"), _HELP),
+        values="entries",
+    ),
+    Command(
+        "limit",
+        "show the limits, or set them for this session; what is over goes, the least valuable first",
+        "[SIZE]",
+        (Option(("--ram",), "SIZE", _size, "the limit in RAM, of the model in use; SIZE is written 500M or 2G"), _HELP),
+    ),
+    Command("where", "the folder, why it is that one, and how to have another", options=(_HELP,)),
+    Command("off", "from now on nothing is looked up and nothing is saved, in this session", options=(_HELP,)),
+    Command("on", "look up and save again", options=(_HELP,)),
+    Command("verify", "read everything that is on disk; what is damaged is set aside and named", options=(_HELP,)),
+    Command("flush", "wait until everything is written", options=(_HELP,)),
+    Command(
+        "export",
+        "write prefixes into one file, to give to others who use the same model",
+        "FILE",
+        (
+            Option(("--chat",), "NAME", help="only this conversation's", values="chats"),
+            Option(("--cell",), "CELL", help="only that of one turn, named as in %llama why", values="turns"),
+            _HELP,
+        ),
+    ),
+    Command("import", "take in such a file; all of it is checked before anything is used", "FILE", (_HELP,)),
+    Command(
+        "clear",
+        "delete everything; says first what that would be",
+        options=(Option(("--yes",), help="do it"), _HELP),
+    ),
+)
+
+COMMANDS: Final = (
+    Command(
+        "load",
+        "load a model and make it the one that answers",
+        "NAME",
+        (
+            Option(
+                ("--n-ctx",), "N", positive, "length of the context in tokens (default: what the model was made for)"
+            ),
+            Option(("--threads",), "N", positive, "threads to compute with (default: physical cores)"),
+            _HELP,
+        ),
+        values="models",
+    ),
+    Command("unload", "free a model's memory: this one, or the one in use", "[NAME]", (_HELP,), values="models"),
+    Command("use", "let this model answer, loading it if need be", "NAME", (_HELP,), values="models"),
+    Command("models", "list the models on this machine and whether they fit in memory", options=(_HELP,)),
+    Command(
+        "info",
+        "what a model file holds and how much memory it takes, without loading it",
+        "NAME",
+        (Option(("--n-ctx",), "N", positive, "length of the context that the memory is for"), _HELP),
+        values="models",
+    ),
+    Command("status", "what is loaded, and what it holds in memory", options=(_HELP,)),
+    Command(
+        "reset",
+        "forget a conversation: the one in use, or the one named",
+        options=(Option(("--chat",), "NAME", help="the conversation to forget", values="chats"), _HELP),
+    ),
+    Command(
+        "cache",
+        "the prefix memory: what prompts have cost once and need not cost again",
+        options=(_HELP,),
+        commands=CACHE,
+    ),
+    Command(
+        "why",
+        "for each turn what was reused, restored and computed; for one of them where the prefix broke, and why",
+        "[CELL]",
+        (_CHAT, _HELP),
+        values="turns",
+    ),
+    Command("help", "show this help, or that of one subcommand", "[SUBCOMMAND...]", values="commands"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LineArgs:
+    """The line of a `%llama` magic. `help` asks for the help of `command` instead of running it."""
+
+    command: str
+    """the subcommand; "cache ls" for one of a group"""
+    name: str | None = None
+    n_ctx: int | None = None
+    threads: int | None = None
+    chat: str | None = None
+    help: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CacheArgs(LineArgs):
+    """The line of a `%llama cache` magic."""
+
+    names: tuple[str, ...] = ()
+    model: str | None = None
+    sort: Sort = "age"
+    number: int = 20
+    older: float | None = None
+    ram: int | None = None
+    cell: str | None = None
+    yes: bool = False
+
+
+def _by_path(commands: Sequence[Command], before: str = "") -> dict[str, Command]:
+    found: dict[str, Command] = {}
+    for command in commands:
+        path = f"{before}{command.name}"
+        found[path] = command
+        found |= _by_path(command.commands, f"{path} ")
+    return found
+
+
+BY_PATH: Final = _by_path(COMMANDS)
+"""Every subcommand by its full name."""
+_PARSERS: Final = {
+    path: OptionParser(f"%llama {path}", command.options, command.argument) for path, command in BY_PATH.items()
+}
+
+
+def parse_line(line: str) -> LineArgs:
+    """What follows `%llama`; an empty line asks for help.
+
+    Raises `BadOption` in one line for an unknown subcommand or option (with the one that was probably meant), a value
+    that is missing or of the wrong kind, a word too many, and an open quote.
+    """
+    words = split_line(line)
+    if not words or words[0] in ("-h", "--help"):
+        return LineArgs("help")
+    path, rest = _resolve(words)
+    command = BY_PATH[path]
+    values = _PARSERS[path].parse(rest)
+    if command.commands and not values.get("help"):
+        path = f"{path} {command.commands[0].name}"
+    given = values.pop("argument", None)
+    if path == "help" and given is not None:
+        return LineArgs(_resolve(given, whole=True)[0], help=True)
+    if isinstance(given, tuple):
+        values["names"] = given
+    elif given is not None:
+        values["name"] = given
+    return CacheArgs(path, **values) if path.startswith("cache ") else LineArgs(path, **values)
+
+
+def line_help(path: str | None = None) -> str:
+    """The complete help of `%llama`, or of one subcommand."""
+    if path is None:
+        return render_line_help({command.name: command for command in COMMANDS})
+    command = BY_PATH[path]
+    if command.commands:
+        return render_group_help(path, command)
+    return render_line_help({path: command})
+
+
+def llama_subcommands(function: Function) -> Function:
+    """Give a line magic the subcommands: `.parser`, and a docstring that `%llama?` shows."""
+    setattr(function, "parser", parse_line)  # noqa: B010 (a plain assignment does not type-check)
+    function.__doc__ = line_help()
+    return function
+
+
+def _resolve(words: Sequence[str], *, whole: bool = False) -> tuple[str, Sequence[str]]:
+    """The full name of the subcommand that words begin with, and what follows it. With `whole` nothing may follow."""
+    path, rest = "", words
+    known: Sequence[Command] = COMMANDS
+    while known and rest and not rest[0].startswith("-"):
+        command = _known(rest[0], path, known)
+        path, known, rest = f"{path} {command.name}".strip(), command.commands, rest[1:]
+    if whole and rest:
+        raise BadOption(f"'{rest[0]}' is one word too many: %llama help {path} shows the help of {path}")
+    return path, rest
+
+
+def _known(word: str, path: str, commands: Sequence[Command]) -> Command:
+    names = {command.name: command for command in commands}
+    if word not in names:
+        hint = did_you_mean(word, names) or f"known are {', '.join(names)}"
+        raise BadOption(f"unknown subcommand '{word}'{f' of %llama {path}' if path else ''}: {hint}")
+    return names[word]

@@ -1,0 +1,39 @@
+"""`%llama why`: what each turn of a conversation cost, and why one of them cost what it did."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ipyllama.display.why import turns_table
+from ipyllama.errors import BadOption
+
+if TYPE_CHECKING:
+    from ipyllama.display import View
+    from ipyllama.explain import Explanation
+    from ipyllama.magics.commands import LineArgs
+    from ipyllama.magics.session import Session
+    from ipyllama.reply import Reply
+
+
+def run_why(session: Session, args: LineArgs, view: View) -> Any:
+    """The table of turns and the explanation of one, of the newest answer where no turn is named."""
+    from IPython.display import display
+
+    from ipyllama.chat import Turn
+
+    last = session.last
+    if args.name is None and args.chat is None and last is not None and not isinstance(last, Turn):
+        return _explained(session, last, view)  # a raw answer belongs to no conversation
+    turns = session.turns(args.chat)
+    if not turns:
+        raise BadOption("there is no turn yet: ask something in a %%llama cell")
+    asked = session.turn(args.name, args.chat) if args.name else turns[-1]
+    display(turns_table(turns, asked))  # type: ignore[no-untyped-call]
+    return _explained(session, asked, view)
+
+
+def _explained(session: Session, reply: Reply, view: View) -> Explanation | None:
+    explanation = session.llm_of(reply).explain(reply)
+    if explanation is None:
+        view.line("replayed: nothing was read for it" if reply.replayed else "nothing was read for it")
+    return explanation
