@@ -24,7 +24,7 @@ from ipyllama.prefix.binding import binding
 from ipyllama.prefix.live import Live
 from ipyllama.prefix.location import Cache, memory_for
 from ipyllama.prefix.replies.replay import ModelReplies, replay
-from ipyllama.reply import Delta, Reply
+from ipyllama.reply import Delta, Event, Finished, Reply
 from ipyllama.sharing import LoadedModels
 from ipyllama.vocab import Vocabulary
 
@@ -239,8 +239,16 @@ class LLM:
         as_text = raw or self.template is None
         ledgers = [self._prompt(text) if as_text else self.chat(system).prompt(text) for text in prompts]
         jobs = self.generate_together(ledgers, [chosen] * len(ledgers))
+        done = 0
+
+        def count(number: int, event: Event) -> None:
+            nonlocal done
+            if isinstance(event, Finished):
+                done += 1
+                report(done, len(jobs), self.name)
+
         with reporting(progress, unit="answers", delay=1.0) as report:
-            return gather(jobs, lambda done, total: report(done, total, self.name))
+            return gather(jobs, count)
 
     def explain(self, reply: Reply) -> Explanation | None:
         """Why a prompt cost what it did, with the text on both sides of where it parts from an earlier one; None where

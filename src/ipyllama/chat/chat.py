@@ -253,6 +253,17 @@ class Chat:
             self._tree.adopt(saved.turns, saved.head)
         return saved
 
+    def number(self, turn: Turn) -> int:
+        """The number of a turn in the tree, from 1; 0 for one that is not in it any more."""
+        return next((n for n, other in enumerate(self.all_turns, start=1) if other.id == turn.id), 0)
+
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write what was said up to the head: Markdown into a file that ends in .md, messages into one that ends in
+        .json. Raises `BadOption` for other names and for what cannot be written."""
+        from ipyllama.chat.export import export
+
+        export(self, path)
+
     def goto(self, turn: Turn | str | None) -> None:
         """Let the next turn continue from this one; None is the beginning."""
         self._tree.go_to(self[turn] if isinstance(turn, str) else turn)

@@ -3,12 +3,14 @@
 from ipyllama.display.capability import capability_bundle, capability_line
 from ipyllama.display.progress import Progress, ProgressLine
 from ipyllama.display.reply import reply_bundle
+from ipyllama.display.side_by_side import AnswersStream
 from ipyllama.display.stream import ReplyStream
 from ipyllama.display.table import ModelRow, Table, models_table, status_table
 from ipyllama.display.text import footer
 from ipyllama.display.views import NotebookView, NullView, TerminalView, View, make_view
 
 __all__ = [
+    "AnswersStream",
     "ModelRow",
     "NotebookView",
     "NullView",

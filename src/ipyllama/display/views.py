@@ -32,6 +32,9 @@ class View(Protocol):
     def reply(self, reply: Reply) -> None:
         """Show the complete answer with its footer."""
 
+    def bundle(self, bundle: Bundle, *, final: bool) -> None:
+        """Show something else in all its forms; what is not final is followed by another state of it."""
+
 
 class NotebookView:
     """One output of a cell. `display` shows the first bundle and returns what shows the following ones in its place."""
@@ -51,6 +54,9 @@ class NotebookView:
 
     def reply(self, reply: Reply) -> None:
         self._show(reply_bundle(reply))
+
+    def bundle(self, bundle: Bundle, *, final: bool) -> None:
+        self._show(bundle)
 
     def _show(self, bundle: Bundle) -> None:
         if self._update is None:
@@ -91,6 +97,11 @@ class TerminalView:
         for line in footer(reply).split("\n"):
             self._write(self._dim(f"— {line}") + "\n")
 
+    def bundle(self, bundle: Bundle, *, final: bool) -> None:
+        if final:
+            self._clear()
+            self._write(bundle["text/plain"] + "\n")
+
     def _passing(self, line: str) -> None:
         if self._tty:
             width = get_terminal_size().columns - 1  # a line that wraps could not be taken back
@@ -120,6 +131,8 @@ class NullView:
     def text(self, text: str) -> None: ...
 
     def reply(self, reply: Reply) -> None: ...
+
+    def bundle(self, bundle: Bundle, *, final: bool) -> None: ...
 
 
 def make_view(shell: Any, *, quiet: bool = False) -> View:

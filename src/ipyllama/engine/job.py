@@ -79,6 +79,16 @@ class Job:
         self.cancelled = True
         self._on_cancel(self)
 
+    def events(self) -> list[Event]:
+        """The events that have come since they were last asked for, without waiting."""
+        found: list[Event] = []
+        while not self._events.empty():
+            event = self._next()
+            if event is None:
+                break
+            found.append(event)
+        return found
+
     def wait(self) -> None:
         """Wait until a cancelled job has ended, but no longer than `STOP_PATIENCE` seconds."""
         self._done.wait(STOP_PATIENCE)

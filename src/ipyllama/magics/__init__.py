@@ -34,7 +34,7 @@ class LlamaMagics(Magics):
                 "models": self._model_names,
                 "chats": lambda: self.session.chat_names,
                 "entries": self._prefix_names,
-                "turns": lambda: [str(n + 1) for n in range(len(self.session.turns()))],
+                "turns": lambda: self.session.turn_names,
             }
         )
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ipyllama.display import ReplyStream, make_view
+from ipyllama.display import AnswersStream, ReplyStream, make_view
 from ipyllama.errors import BadOption, Interrupted
 from ipyllama.magics.body import insert_variables
 from ipyllama.magics.options import cell_help, parse_cell_line
+from ipyllama.options import GenerateOptions, combinations
 
 if TYPE_CHECKING:
+    from ipyllama.chat import Chat
+    from ipyllama.display import View
     from ipyllama.magics.config import Llama
+    from ipyllama.magics.options import CellArgs
     from ipyllama.magics.session import Session
     from ipyllama.reply import Reply
 
@@ -37,7 +41,13 @@ def run_cell(shell: Any, session: Session, config: Llama, line: str, body: str) 
         job = llm.start(text.rstrip("\n"), **options)
     else:
         chat = session.chat(llm, args.chat, system or config.system, anew=args.reset)
-        job = chat.start(text.strip(), cell=_owner(shell, session), system=system or None, **options)
+        where: dict[str, Any] = {"cell": _owner(shell, session), "name": args.name, "system": system or None}
+        if args.after is not None:
+            where["after"] = None if args.after == "none" else args.after
+        if args.samples or args.sweep:
+            _answer_together(shell, session, args, (chat, text.strip(), where | options), (view, config))
+            return
+        job = chat.start(text.strip(), **where, **options)
     stream = ReplyStream(view, stream=args.stream and config.stream)
     try:
         session.last = job.run(stream.feed)
@@ -49,6 +59,37 @@ def run_cell(shell: Any, session: Session, config: Llama, line: str, body: str) 
     except BaseException:
         stream.flush()
         raise
+
+
+def _answer_together(
+    shell: Any, session: Session, args: CellArgs, asked: tuple[Chat, str, dict[str, Any]], shown: tuple[View, Llama]
+) -> None:
+    """Several answers to one message, beside each other; the variable holds a list of them."""
+    chat, text, options = asked
+    view, config = shown
+    where = {key: options.pop(key) for key in ("cell", "name", "system", "after", "notes") if key in options}
+    options.pop("fresh")
+    if args.samples:
+        first = GenerateOptions().replace_from(options).with_concrete_seed()
+        variants = [first.with_seed(number) for number in range(args.samples)]
+        labels = [f"seed {each.seed}" for each in variants]
+    else:
+        lists = dict(args.sweep)
+        variants = combinations(options | lists)
+        labels = [", ".join(f"{name.replace('_', ' ')} {getattr(each, name)}" for name in lists) for each in variants]
+    stream = AnswersStream(view, labels, stream=args.stream and config.stream)
+    from ipyllama.engine import gather  # not before a model is loaded
+
+    try:
+        replies = gather(chat.start_many(text, variants, **where), stream.feed)
+    except Interrupted as interrupted:
+        session.last = interrupted.reply
+        stream.stop()
+        raise
+    stream.finish(replies)
+    session.last = replies[0]
+    if args.out is not None:
+        shell.user_ns[args.out] = replies
 
 
 def _variables(shell: Any) -> dict[str, Any]:

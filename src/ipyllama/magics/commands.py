@@ -111,6 +111,15 @@ COMMANDS: Final = (
         "forget a conversation: the one in use, or the one named",
         options=(Option(("--chat",), "NAME", help="the conversation to forget", values="chats"), _HELP),
     ),
+    Command("tree", "the turns of a conversation, where it forks, and what is stale", options=(_CHAT, _HELP)),
+    Command("goto", "let the next cell continue from this turn, none: from nothing", "TURN", (_CHAT, _HELP), "turns"),
+    Command("rm", "forget a turn and all that continue it", "TURN", (_CHAT, _HELP), "turns"),
+    Command("rename", "give a turn another name, or none", "TURN NAME...", (_CHAT, _HELP), "turns"),
+    Command("undo", "take back the last answer, goto, rm or rename of a conversation", options=(_CHAT, _HELP)),
+    Command("history", "what was said, up to where the next cell continues", options=(_CHAT, _HELP)),
+    Command("copy", "put that into a variable, as OpenAI-style messages", "VAR", (_CHAT, _HELP)),
+    Command("export", "write it to a file: .md for reading, .json for programs", "FILE", (_CHAT, _HELP)),
+    Command("resume", "continue the conversation that an earlier kernel of this notebook left", options=(_CHAT, _HELP)),
     Command(
         "cache",
         "the prefix memory: what prompts have cost once and need not cost again",
@@ -138,6 +147,7 @@ class LineArgs:
     n_ctx: int | None = None
     threads: int | None = None
     chat: str | None = None
+    words: tuple[str, ...] = ()
     help: bool = False
 
 
@@ -189,7 +199,7 @@ def parse_line(line: str) -> LineArgs:
     if path == "help" and given is not None:
         return LineArgs(_resolve(given, whole=True)[0], help=True)
     if isinstance(given, tuple):
-        values["names"] = given
+        values["names" if path.startswith("cache ") else "words"] = given
     elif given is not None:
         values["name"] = given
     return CacheArgs(path, **values) if path.startswith("cache ") else LineArgs(path, **values)

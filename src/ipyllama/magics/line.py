@@ -10,6 +10,7 @@ from ipyllama.display.units import format_bytes, format_count, plural
 from ipyllama.errors import BadOption
 from ipyllama.magics.cache import run_cache
 from ipyllama.magics.commands import CacheArgs, LineArgs, line_help, parse_line
+from ipyllama.magics.conversation import CONVERSATION, run_conversation
 from ipyllama.magics.why import run_why
 
 if TYPE_CHECKING:
@@ -24,9 +25,12 @@ def run_line(shell: Any, session: Session, line: str) -> None:
         print(line_help(args.command if args.help else None))  # noqa: T201 - help is the output
         return
     view = make_view(shell)
-    shown = (
-        run_cache(session, args, view) if isinstance(args, CacheArgs) else _COMMANDS[args.command](session, args, view)
-    )
+    if isinstance(args, CacheArgs):
+        shown = run_cache(session, args, view)
+    elif args.command in CONVERSATION:
+        shown = run_conversation(shell, session, args, view)
+    else:
+        shown = _COMMANDS[args.command](session, args, view)
     if shown is not None:
         from IPython.display import display
 

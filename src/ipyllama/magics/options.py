@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar
 
 from ipyllama.errors import BadOption
 from ipyllama.magics.help import render_cell_help
-from ipyllama.magics.parser import Option, OptionParser, split_line, whole
-from ipyllama.options import GenerateOptions, option_names
+from ipyllama.magics.parser import Option, OptionParser, positive, split_line, whole
+from ipyllama.options import GenerateOptions, did_you_mean, option_names
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _DEFAULT: Final = GenerateOptions()
@@ -39,6 +39,29 @@ def _reuse(text: str) -> str:
     return text
 
 
+def _name(text: str) -> str:
+    from ipyllama.chat.turn import check_name
+
+    check_name(text)
+    return text
+
+
+def _sweep(text: str) -> tuple[str, list[Any]]:
+    """`OPTION=X,Y` as the option's name and its values."""
+    name, _, values = text.partition("=")
+    name = name.lstrip("-").replace("-", "_")
+    option = next((option for option in CELL_OPTIONS if option.flags[-1] == "--" + name.replace("_", "-")), None)
+    if option is None or name not in option_names() or option.repeat:
+        hint = did_you_mean(name, option_names()) or "as in temperature=0.2,0.7"
+        raise BadOption(f"'{name}' is no sampling option: {hint}")
+    given = [option.convert(value.strip()) for value in values.split(",") if value.strip()]
+    if not given:
+        raise BadOption(f"values are missing, as in {name}=0.2,0.7")
+    for value in given:
+        _DEFAULT.replace_from({name: value})
+    return name, given
+
+
 def _stop(text: str) -> str:
     """A stop text as typed, with the escapes that a magic's line cannot hold otherwise."""
     return text.replace("\\n", "\n").replace("\\t", "\t")
@@ -61,7 +84,17 @@ CELL_OPTIONS: Final = (
     Option(("-m", "--model"), "NAME", help="the model that answers: whatever %llama load takes", values="models"),
     Option(("-s", "--system"), "TEXT", help="system prompt from here on; what was said before is read again under it"),
     Option(("--chat",), "NAME", help="continue this conversation, or begin it", values="chats"),
+    Option(("--after",), "TURN", help="continue from this turn instead, a fork; none is the beginning", values="turns"),
+    Option(("--name",), "NAME", _name, "call the turn this; where cells have no id, the name says which turn it is"),
     Option(("--reset",), help="forget the conversation so far, then ask"),
+    Option(("--samples",), "N", positive, "N answers at once, each with the next seed"),
+    Option(
+        ("--sweep",),
+        "OPTION=X,Y",
+        _sweep,
+        "an answer for each value, as temperature=0.2,0.7; repeatable",
+        repeat=True,
+    ),
     Option(("--raw",), help="complete the text as it stands: no template, no conversation"),
     _sampling(("-n", "--max-tokens"), "N", whole, "stop after N tokens"),
     _sampling(("-t", "--temperature"), "X", _number, "0 takes the likeliest token, up to 2 is more varied"),
@@ -95,6 +128,10 @@ class CellArgs:
     model: str | None = None
     system: str | None = None
     chat: str | None = None
+    after: str | None = None
+    name: str | None = None
+    samples: int | None = None
+    sweep: tuple[tuple[str, list[Any]], ...] = ()
     reset: bool = False
     raw: bool = False
     fresh: bool = False
@@ -118,7 +155,8 @@ def parse_cell_line(line: str) -> CellArgs:
     overrides = {name: values.pop(name) for name in option_names() if name in values}
     overrides |= {name: tuple(overrides[name]) for name in ("stop", "logit_bias") if name in overrides}
     _DEFAULT.replace_from(overrides)  # out of range is an error here, before a model is loaded
-    _refuse_with_raw(values)
+    _refuse_together(values)
+    values["sweep"] = tuple(values.pop("sweep", ()))
     return CellArgs(stream=not values.pop("no_stream", False), overrides=overrides, **values)
 
 
@@ -134,7 +172,9 @@ def llama_arguments(function: Function) -> Function:
     return function
 
 
-def _refuse_with_raw(values: Mapping[str, Any]) -> None:
-    for name in ("system", "chat", "reset"):
+def _refuse_together(values: Mapping[str, Any]) -> None:
+    if values.get("samples") and values.get("sweep"):
+        raise BadOption("--samples and --sweep are two ways to get several answers: leave out one (--sweep seed=1,2,3)")
+    for name in ("system", "chat", "reset", "after", "name", "samples", "sweep"):
         if values.get("raw") and values.get(name):
             raise BadOption(f"--raw completes the text as it stands, outside any conversation: leave out --{name}")

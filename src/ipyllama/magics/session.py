@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ipyllama.display import ProgressLine, View
 from ipyllama.display.units import format_bytes, format_count, format_seconds, plural
-from ipyllama.errors import BadOption, ModelNotFound, NoModelLoaded
+from ipyllama.errors import ModelNotFound, NoModelLoaded
 from ipyllama.options import did_you_mean
 
 if TYPE_CHECKING:
@@ -118,8 +118,9 @@ class Session:
         """The conversation of this name with this model; one that begins does so with `system` ("": the template's)."""
         key = (llm.path.resolve(), name or DEFAULT_CHAT)
         chat = self._chats.get(key)
-        if chat is None or anew or len(chat) == 0:
+        if chat is None or anew or not chat.all_turns:
             chat = self._chats[key] = llm.chat(system=system or None, name=key[1])
+            _keep(chat)
         chat.llm = llm  # the model may have been unloaded and loaded again: the ledgers stay good
         return chat
 
@@ -142,8 +143,14 @@ class Session:
         """The model that gave a reply; the one that answers now where that one is gone. Raises `NoModelLoaded`."""
         return next((llm for llm in self.llms if llm.name == reply.model), None) or self.current
 
-    def conversation(self, name: str) -> Chat:
-        """A conversation with the model that answers. Raises `ModelNotFound` where none is called that."""
+    def conversation(self, name: str | None = None) -> Chat:
+        """A conversation with the model that answers; without a name the one of the newest answer, or the default one.
+        Raises `ModelNotFound` where none is called that."""
+        from ipyllama.chat import Turn
+
+        if name is None and isinstance(self.last, Turn) and self.last.chat is not None:
+            return self.last.chat
+        name = name or DEFAULT_CHAT
         chat = self._chats.get((self.current.path.resolve(), name))
         if chat is None:
             names = self.chats_of(self.current)
@@ -160,15 +167,21 @@ class Session:
         return self.last.path if isinstance(self.last, Turn) else ()
 
     def turn(self, name: str, chat: str | None = None) -> Turn:
-        """One of `turns`, by its number from 1 or the beginning of its cell's id. Raises `BadOption`."""
-        turns = self.turns(chat)
-        if name.isdecimal() and 1 <= int(name) <= len(turns):
-            return turns[int(name) - 1]
-        fitting = [turn for turn in turns if turn.cell and turn.cell.startswith(name)]
-        if len(fitting) != 1:
-            known = f"there are turns 1 to {len(turns)}" if turns else "there is none yet"
-            raise BadOption(f"'{name}' is {'several turns' if fitting else 'no turn'} of this conversation: {known}")
-        return fitting[0]
+        """A turn of a conversation by its name, its number in `%llama tree`, or its cell. Raises `UnknownTurn`."""
+        return self.conversation(chat)[name]
+
+    @property
+    def turn_names(self) -> list[str]:
+        """What the turns of the conversation in use can be called."""
+        try:
+            chat = self.conversation()
+        except (ModelNotFound, NoModelLoaded):
+            return []
+        return [*(turn.name for turn in chat.all_turns if turn.name), *map(str, range(1, len(chat.all_turns) + 1))]
+
+    def begin(self, llm: LLM, name: str | None) -> Chat:
+        """The conversation of this name, which may not have begun yet."""
+        return self.chat(llm, name, "")
 
     def owner(self, cell: str | None, execution: object) -> str | None:
         """The cell that owns the turn of this execution: only the first, where a loop asks several times."""
@@ -207,6 +220,14 @@ class Session:
 
 def _pause(llm: LLM, paused: bool) -> None:
     llm.memory.paused, llm.memory.replies.enabled = paused, not paused
+
+
+def _keep(chat: Chat) -> None:
+    """Let a conversation of this notebook be there for the next kernel."""
+    from ipyllama.prefix.location import chats_location, file_name
+
+    if (folder := chats_location()) is not None:
+        chat.keep(folder / file_name(chat.llm.name) / file_name(chat.name))
 
 
 def _load_summary(llm: LLM, seconds: float | None) -> str:

@@ -35,8 +35,12 @@ def usual_location() -> Path | str | None:
     found = notebook()
     if found is None:
         return cache_dir() / "prefix"
-    name = _NOT_IN_NAMES.sub("_", found.stem).strip(". ") or "notebook"
-    return found.parent / ".ipyllama" / name / "prefix"
+    return found.parent / ".ipyllama" / file_name(found.stem) / "prefix"
+
+
+def file_name(name: str) -> str:
+    """A name as a file's: without what some system does not take."""
+    return _NOT_IN_NAMES.sub("_", name).strip(". ")[:100] or "notebook"
 
 
 def chats_location() -> Path | None:

@@ -1,0 +1,112 @@
+"""`%llama tree`, `goto`, `rm`, `rename`, `undo`, `history`, `copy`, `export`, `resume`: conversations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ipyllama.display.units import format_ago, plural
+from ipyllama.errors import BadOption, BadState
+
+if TYPE_CHECKING:
+    from ipyllama.chat import Chat, Turn
+    from ipyllama.display import View
+    from ipyllama.magics.commands import LineArgs
+    from ipyllama.magics.session import Session
+
+
+def run_conversation(shell: Any, session: Session, args: LineArgs, view: View) -> Any:
+    """Run one of `CONVERSATION`. Raises a `LlamaError` for what cannot be done."""
+    return CONVERSATION[args.command](shell, session, args, view)
+
+
+def _tree(shell: Any, session: Session, args: LineArgs, view: View) -> Any:
+    return session.conversation(args.chat).tree()
+
+
+def _goto(shell: Any, session: Session, args: LineArgs, view: View) -> None:
+    chat = session.conversation(args.chat)
+    if args.name == "none":
+        chat.goto(None)
+        view.line("the next cell begins at the beginning; %llama undo goes back")
+        return
+    turn = chat[args.name or ""]
+    chat.goto(turn)
+    view.line(f"the next cell continues from {_called(chat, turn)}; %llama undo goes back")
+
+
+def _rm(shell: Any, session: Session, args: LineArgs, view: View) -> None:
+    chat = session.conversation(args.chat)
+    turn = chat[args.name or ""]
+    called = _called(chat, turn)
+    more = len(chat.remove(turn)) - 1
+    others = f" and {plural(more, 'turn')} that continued it" if more else ""
+    view.line(f"{called}{others} forgotten; %llama undo brings it back")
+
+
+def _rename(shell: Any, session: Session, args: LineArgs, view: View) -> None:
+    chat = session.conversation(args.chat)
+    if len(args.words) != 2:
+        raise BadOption("a turn and its new name are needed, as in %llama rename 3 draft")
+    old, new = args.words
+    turn = chat.rename(old, None if new == "none" else new)
+    view.line(f"turn {chat.number(turn)} is {f'called {turn.name}' if turn.name else 'without a name'} now")
+
+
+def _undo(shell: Any, session: Session, args: LineArgs, view: View) -> Any:
+    chat = session.conversation(args.chat)
+    if not chat.undo():
+        raise BadOption("there is nothing to undo")
+    return chat.tree()
+
+
+def _history(shell: Any, session: Session, args: LineArgs, view: View) -> Any:
+    return session.conversation(args.chat)
+
+
+def _copy(shell: Any, session: Session, args: LineArgs, view: View) -> None:
+    name = args.name or ""
+    if not name.isidentifier():
+        raise BadOption(f"'{name}' cannot be the name of a variable")
+    messages = session.conversation(args.chat).messages
+    shell.user_ns[name] = messages
+    view.line(f"{name} holds {plural(len(messages), 'message')}, as OpenAI-style dicts")
+
+
+def _export(shell: Any, session: Session, args: LineArgs, view: View) -> None:
+    path = Path(args.name or "").expanduser()
+    chat = session.conversation(args.chat)
+    chat.export(path)
+    view.line(f"{plural(len(chat), 'turn')} written to {path}")
+
+
+def _resume(shell: Any, session: Session, args: LineArgs, view: View) -> Any:
+    chat = session.begin(session.current, args.chat)
+    try:
+        saved = chat.resume()
+    except BadState as error:
+        raise BadOption(f"{error}: the conversation begins anew") from None
+    if saved is None:
+        raise BadOption(f"there is no saved conversation '{chat.name}' of this notebook: ask something in a cell")
+    session.last = saved.head
+    other = f" with {saved.model}" if saved.model != chat.llm.name else ""
+    view.line(f"resumed what was left {format_ago(saved.when)}{other}: the next cell continues it")
+    return chat.tree()
+
+
+def _called(chat: Chat, turn: Turn) -> str:
+    return f"turn {chat.number(turn)}" + (f" ({turn.name})" if turn.name else "")
+
+
+CONVERSATION: Final[dict[str, Callable[[Any, Session, LineArgs, View], Any]]] = {
+    "tree": _tree,
+    "goto": _goto,
+    "rm": _rm,
+    "rename": _rename,
+    "undo": _undo,
+    "history": _history,
+    "copy": _copy,
+    "export": _export,
+    "resume": _resume,
+}
