@@ -53,7 +53,7 @@ class SavedChat:
     def __init__(self, folder: str | os.PathLike[str], warn: Callable[[str], None]) -> None:
         self._backend, self._warn = LocalBackend(folder), warn
         self._own = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{secrets.token_hex(3)}"
-        self._written: set[str] = set()
+        self._written: dict[str, tuple[str, ...]] = {}  # the notes of each turn: all else follows from its id
         self._failed = False
 
     def save(self, tree: Tree, model: str) -> None:
@@ -61,9 +61,9 @@ class SavedChat:
         try:
             for turn in tree.turns:
                 for each in turn.path:
-                    if each.id not in self._written:
+                    if self._written.get(each.id) != each.notes:
                         self._write(f"turns/{each.id}.json", _of_turn(each))
-                        self._written.add(each.id)
+                        self._written[each.id] = each.notes
             first = not self._backend.exists(f"trees/{self._own}.json")
             self._write(f"trees/{self._own}.json", _of_tree(tree, model))
             if first:

@@ -45,6 +45,7 @@ class Together:
         """Write every answer to its end."""
         try:
             self._read_shared()
+            self._begin_equal()
             while self._waiting or self._branches:
                 self._fill()
                 self._step()
@@ -78,6 +79,15 @@ class Together:
             answer.start = reused
             answer.reading(len(self._shared))
 
+    def _begin_equal(self) -> None:
+        """Where the whole prompt is shared, its logits are there now, and gone with the next step: all begin here."""
+        for answer in list(self._waiting):
+            if len(answer.request.prompt) == len(self._shared):
+                reason = answer.sample(self._live.sequence, len(self._shared))
+                if reason is not None:
+                    self._waiting.remove(answer)
+                    self._conclude(answer, reason)
+
     def _fill(self) -> None:
         """Begin answers for which there is a sequence and room."""
         while self._waiting and len(self._branches) < self._context.n_seq_max - 1 and self._has_room():
@@ -85,9 +95,9 @@ class Together:
             sequence = self._live.sequence.fork()
             branch = _Branch(answer, sequence)
             self._branches.append(branch)
-            self._read_rest(branch)
-            reads = sequence if len(sequence) > len(self._shared) else self._live.sequence
-            self._take(branch, reads)
+            if not answer.sampled:
+                self._read_rest(branch)
+                self._take(branch)
 
     def _read_rest(self, branch: _Branch) -> None:
         answer = branch.answer
@@ -115,14 +125,14 @@ class Together:
         if self._branches:
             self._context.decode(batch)
         for branch in list(self._branches):
-            self._take(branch, branch.sequence)
+            self._take(branch)
 
-    def _take(self, branch: _Branch, logits: _core.Sequence) -> None:
-        """Sample from the logits of a sequence; the branch ends if its answer does."""
+    def _take(self, branch: _Branch) -> None:
+        """Sample the next token; the branch ends if its answer does."""
         if branch.answer.job.cancelled:
             self._end(branch, "interrupted")
             return
-        reason = branch.answer.sample(logits, self._n_used())
+        reason = branch.answer.sample(branch.sequence, self._n_used())
         if reason is not None:
             self._end(branch, reason)
 
