@@ -95,6 +95,19 @@ def test_a_branch_comes_back_from_ram(make: Make, arch: str) -> None:
     assert prefill(live, B)[0] == Start(restored=299)
 
 
+@pytest.mark.parametrize("how", ["clear", "off and on"])
+def test_what_is_live_and_no_longer_kept_is_saved_again(make: Make, tmp_path: Path, how: str) -> None:
+    live = make(memory=PrefixMemory(tmp_path))
+    live.memory.paused = how == "off and on"
+    prefill(live, A)
+    live.memory.clear()
+    live.memory.paused = False
+    edited = [*A[:280], *B[280:]]
+    assert prefill(live, edited)[0] == Start(reused=256)
+    live.memory.flush()
+    assert prefill(make(memory=PrefixMemory(tmp_path)), edited)[0] == Start(restored=299)
+
+
 def test_running_again_trims_one_token(make: Make) -> None:
     live = make()
     prefill(live, A)

@@ -77,7 +77,7 @@ class Live:
         n = len(self._tokens)
         self._round_exact(ledger)
         self._links = self.memory.links(ledger, None if self._exact == n else self._exact)
-        self._kept = sum(link.end <= n for link in self._links)
+        self._kept = len(self.memory.find(link for link in self._links if link.end <= n))  # the rest was deleted
         damaged = self.memory.counts.damaged[self._n_damaged :]
         why = explain(self.memory, ledger, self._n_ctx, Facts(n, "; ".join(damaged), self._refused))
         return Start(plan.keep, n - plan.keep, exact=self._exact == n, why=why)
