@@ -45,6 +45,21 @@ def held(memory: PrefixMemory, ledger: Ledger) -> int:
     return found[-1].link.end if found else 0
 
 
+def test_text_is_no_prompt(tmp_path: Path) -> None:
+    memory = filled(None)
+    for prompt in ("text", 3):
+        with pytest.raises(BadOption, match="token ids are needed"):
+            memory.export(tmp_path / "all.kvz", [prompt])  # type: ignore[list-item]
+        with pytest.raises(BadOption, match="token ids are needed"):
+            memory.check(prompt)  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_memory_says_where_it_is(tmp_path: Path) -> None:
+    assert repr(PrefixMemory()) == "<PrefixMemory: RAM only>"
+    assert repr(PrefixMemory(tmp_path, remote="memory://x")) == f"<PrefixMemory: {tmp_path} and memory://x>"
+
+
 @pytest.mark.parametrize("on_disk", [True, False])
 def test_there_and_back(tmp_path: Path, on_disk: bool) -> None:
     memory = filled(tmp_path / "a" if on_disk else None)

@@ -169,7 +169,7 @@ def damage(file: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "problem"),
     [
-        (lambda file: file.unlink(), "the blocks that it stands on are gone"),
+        (lambda file: file.unlink(), "what came before is gone"),
         (damage, "damaged: its header is damaged"),
     ],
 )

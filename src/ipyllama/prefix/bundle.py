@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from ipyllama.errors import BadBundle, BadState, StoreError
-from ipyllama.ledger import Ledger
+from ipyllama.ledger import Ledger, as_ledger
 from ipyllama.models import Progress
 from ipyllama.prefix.memory import PrefixMemory
 from ipyllama.prefix.records import Binding
@@ -127,8 +127,7 @@ def _beginnings(memory: PrefixMemory, prompts: Prompts) -> list[tuple[bytes, byt
     """(parent, key) of the blocks at hand for these prompts, parents first."""
     wanted: dict[tuple[bytes, bytes], None] = {}
     for prompt in prompts:
-        ledger = prompt if isinstance(prompt, Ledger) else Ledger().append_prompt(prompt)
-        wanted |= dict.fromkeys((link.parent, link.key) for link in memory.links(ledger))
+        wanted |= dict.fromkeys((link.parent, link.key) for link in memory.links(as_ledger(prompt)))
     return list(wanted)
 
 

@@ -170,7 +170,7 @@ class _Chains:
             if len(tail) < TAIL:
                 tail = (tokens + tail)[-TAIL:]
         if not problem and start > 0:
-            problem = "the blocks that it stands on are gone"
+            problem = "what came before is gone"
         last = path[0]
         return PrefixInfo(
             name=self.ends[end],

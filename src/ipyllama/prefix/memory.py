@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from ipyllama.errors import BadOption
-from ipyllama.ledger import Ledger
+from ipyllama.ledger import Ledger, as_ledger
 from ipyllama.models import Progress
 from ipyllama.prefix.ram import RamTier
 from ipyllama.prefix.rates import Rates
@@ -80,6 +80,9 @@ class PrefixMemory(Tiers):
         self.paused = False
         self.replies = Replies(replies_location(self.location), self._warn)
 
+    def __repr__(self) -> str:
+        return f"<PrefixMemory: {' and '.join(filter(None, self.places)) or 'RAM only'}>"
+
     # -- a model's view -----------------------------------------------------------------------------------
 
     def bind(self, binding: Binding, ram_limit: int | str | None = None) -> Self:
@@ -106,8 +109,8 @@ class PrefixMemory(Tiers):
         return (str(self.location or ""), self.remote.name if self.remote else "")
 
     def check(self, tokens: Ledger | Sequence[int]) -> Check:
-        """What a prompt of these tokens would find in RAM, on disk and at the remote."""
-        ledger = tokens if isinstance(tokens, Ledger) else Ledger().append_prompt(tokens)
+        """What a prompt of these tokens would find in RAM, on disk and at the remote. Raises `BadOption` for text."""
+        ledger = as_ledger(tokens)
         links = [link for link in self.links(ledger) if link.end < len(ledger)]
         self.ask_remote(links)
         found = self.find(links)
@@ -196,7 +199,9 @@ class PrefixMemory(Tiers):
 
     def verify(self, progress: Progress | None = None) -> list[str]:
         """Read every block on disk; damaged ones are quarantined and named."""
-        return self.store.verify(progress) if self.store else []
+        damaged = self.store.verify(progress) if self.store else []
+        self.counts.unsound += damaged
+        return damaged
 
     def stats(self) -> Stats:
         """What is where. Looks at every file of the store."""

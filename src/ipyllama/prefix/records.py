@@ -110,7 +110,9 @@ class Counts:
     seconds: float = 0.0
     """of computing that restoring has spared"""
     damaged: list[str] = field(default_factory=list)
-    """what was quarantined, and why"""
+    """what was quarantined when a prompt wanted it, and why"""
+    unsound: list[str] = field(default_factory=list)
+    """what `verify` has quarantined, and why"""
 
 
 @dataclass(frozen=True, slots=True)
