@@ -33,12 +33,6 @@ def _variable(text: str) -> str:
     return text
 
 
-def _reuse(text: str) -> str:
-    if text not in ("exact", "token"):
-        raise BadOption(f"exact or token is needed: got '{text}'")
-    return text
-
-
 def _stop(text: str) -> str:
     """A stop text as typed, with the escapes that a magic's line cannot hold otherwise."""
     return text.replace("\\n", "\n").replace("\\t", "\t")
@@ -79,7 +73,12 @@ CELL_OPTIONS: Final = (
     Option(("--grammar",), "FILE", help="let the text follow the GBNF grammar in FILE, or in a variable: {{name}}"),
     _sampling(("--seed",), "N", _seed, "the same seed gives the same answer; 'random' another one each time"),
     Option(("--stop",), "TEXT", _stop, "end before TEXT; \\n is a line end; may be given more than once", repeat=True),
-    _sampling(("--reuse",), "HOW", _reuse, "exact: as if computed from nothing; token: less to compute after an edit"),
+    Option(
+        ("--reuse",),
+        "HOW",
+        help="exact: as if computed from nothing; token: less to compute after an edit (default exact)",
+        choices=("exact", "token"),
+    ),
     Option(("--fresh",), help="compute the answer even if this very request was answered before"),
     Option(("-o", "--out"), "VAR", _variable, "store the Reply (text, tokens, usage, timings) in this variable"),
     Option(("-q", "--quiet"), help="show nothing"),

@@ -35,7 +35,7 @@ def parse_seconds(age: float | str | timedelta | None) -> float | None:
     if isinstance(age, str):
         match = _AGE.fullmatch(age)
         if match is None:
-            raise BadOption(f"an age is a number of seconds, or a text like '12h' or '30d': got {age!r}")
+            raise BadOption(f"an age is written like '12h' or '30d': got {age!r}")
         return float(match[1]) * _SECONDS[match[2].lower()]
     if isinstance(age, bool) or not isinstance(age, int | float) or not 0 <= age < math.inf:
         raise BadOption(f"an age is a number of seconds, or a text like '12h' or '30d': got {age!r}")
