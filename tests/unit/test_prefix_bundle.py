@@ -64,8 +64,7 @@ def test_a_memory_says_where_it_is(tmp_path: Path) -> None:
 def test_there_and_back(tmp_path: Path, on_disk: bool) -> None:
     memory = filled(tmp_path / "a" if on_disk else None)
     steps: list[tuple[int, int | None, str]] = []
-    prompts = None if on_disk else [FIRST, SECOND]
-    done = memory.export(tmp_path / "all.kvz", prompts, lambda *step: steps.append(step))
+    done = memory.export(tmp_path / "all.kvz", None, lambda *step: steps.append(step))
     n = len({link.key for ledger in (FIRST, SECOND) for link in memory.links(ledger)})
     assert (done.blocks, done.nbytes) == (n, (tmp_path / "all.kvz").stat().st_size)
     assert (steps[0], steps[-1]) == ((0, n, "blocks exported"), (n, n, "blocks exported"))

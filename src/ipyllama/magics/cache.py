@@ -124,9 +124,16 @@ def _verify(session: Session, args: CacheArgs, view: View) -> None:
 
 def _flush(session: Session, args: CacheArgs, view: View) -> None:
     memory = session.memory
-    _need_disk(memory)
-    memory.flush()
-    view.line(memory.stats().problem or f"everything that was to be saved is in {memory.location}")
+    places = " and ".join(filter(None, memory.places))
+    if not places:
+        _need_disk(memory)
+    in_time = memory.flush()
+    said = (
+        f"everything that was to be saved is in {places}"
+        if in_time
+        else f"{memory.places[1]} is still being written to"
+    )
+    view.line(memory.stats().problem or said)
 
 
 def _export(session: Session, args: CacheArgs, view: View) -> None:

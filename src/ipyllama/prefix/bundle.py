@@ -109,11 +109,13 @@ def import_bundle(memory: PrefixMemory, path: str | os.PathLike[str], progress: 
 
 
 def _all(memory: PrefixMemory) -> list[tuple[bytes, bytes]]:
-    """(parent, key) of every stored block that leads back to the model's root, parents first."""
+    """(parent, key) of every block on disk or in RAM that leads back to the model's root, parents first."""
     memory.flush()
     following = defaultdict(list)
     for entry in memory.store.entries() if memory.store else ():
         following[entry.parent].append(entry.key)
+    for block in memory.ram.blocks():
+        following[block.link.parent.hex()[:16]].append(block.link.key)
     found, seen = [(b"", memory.binding.root)], set()
     for _, parent in found:
         for key in following[parent.hex()[:16]]:

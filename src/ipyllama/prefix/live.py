@@ -53,6 +53,7 @@ class Live:
         self._probe: Probe | None = None  # of the restored state, until the next step
         self._unusable: set[bytes] = set()  # keys that `find` sees and that could not be used for this prompt
         self._refused = False  # a cut was wanted and could not be made
+        self._outdated = False  # a block was at hand that another build or number of threads has made
         self._n_damaged = 0  # entries that were known to be damaged before this prompt
         self._buffer = np.empty(0, np.uint8)  # blocks from disk are read into the same memory again and again
 
@@ -65,7 +66,7 @@ class Live:
         Afterwards `evaluate` continues from the returned position.
         """
         self._pending = self._probe = None
-        self._restored, self._unusable, self._refused = (), set(), False
+        self._restored, self._unusable, self._refused, self._outdated = (), set(), False, False
         self._to_the_token = reuse == "token" and self._can_trim
         self._links = self.memory.links(ledger)
         self.memory.ask_remote(link for link in self._links if link.end < len(ledger))
@@ -79,7 +80,7 @@ class Live:
         self._links = self.memory.links(ledger, None if self._exact == n else self._exact)
         self._kept = len(self.memory.find(link for link in self._links if link.end <= n))  # the rest was deleted
         damaged = self.memory.counts.damaged[self._n_damaged :]
-        why = explain(self.memory, ledger, self._n_ctx, Facts(n, "; ".join(damaged), self._refused))
+        why = explain(self.memory, ledger, self._n_ctx, Facts(n, "; ".join(damaged), self._refused, self._outdated))
         return Start(plan.keep, n - plan.keep, exact=self._exact == n, why=why)
 
     def evaluate(self, tokens: Sequence[int]) -> None:
@@ -186,7 +187,10 @@ class Live:
     def _fetch(self, found: Found) -> Block | None:
         """Bring a block to the end of the sequence; None, and it may be there in part, where that cannot be done."""
         block = self.memory.load(found, self._room(found))
-        if block is None or (block.origin != self.memory.binding.origin and not self._to_the_token):
+        if block is None:
+            return None
+        if block.origin != self.memory.binding.origin and not self._to_the_token:
+            self._outdated = True
             return None
         try:
             self.sequence.append(block.state, block.link.tokens)

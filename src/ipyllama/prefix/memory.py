@@ -177,8 +177,8 @@ class PrefixMemory(Tiers):
         prompts: Iterable[Ledger | Sequence[int]] | None = None,
         progress: Progress | None = None,
     ) -> Exported:
-        """Write prefix states of this model to one file: all that are on disk, or the beginnings of `prompts` (ledgers,
-        or lists of token ids) that are here. `progress` is called with (done, total, label), in blocks.
+        """Write prefix states of this model to one file: all that are here, or the beginnings of `prompts` (ledgers, or
+        lists of token ids). `progress` is called with (done, total, label), in blocks.
 
         Whoever gets the file can read the prompts' token ids in it. Raises `StoreError` where it cannot be written.
         """
@@ -223,5 +223,6 @@ class PrefixMemory(Tiers):
 
     def _warn(self, problem: str) -> None:
         if self.verbose:
+            # From a thread that writes: no line of the user's, and none of ours, has anything to do with it.
             with contextlib.suppress(UserWarning):  # an error, where warnings are; no answer ends with it
-                warnings.warn(problem, stacklevel=2)
+                warnings.warn_explicit(problem, UserWarning, "ipyllama", 1)

@@ -29,6 +29,8 @@ class Facts:
     """what was quarantined, and why"""
     refused: bool = False
     """the sequence could not be cut where the prompts part"""
+    outdated: bool = False
+    """what was kept is another build's, or of another number of threads"""
 
 
 def explain(memory: PrefixMemory, ledger: Ledger, n_ctx: int, facts: Facts) -> Why:
@@ -43,6 +45,8 @@ def explain(memory: PrefixMemory, ledger: Ledger, n_ctx: int, facts: Facts) -> W
         why = _compared(why, ledger, n_common, other, refused=facts.refused)
     else:
         why = _compared_with_stored(memory, why, ledger, n_ctx)
+    if facts.outdated:
+        why = replace(why, cause="different settings", detail="kept is what another build, or number of threads, made")
     if memory.paused:
         return replace(why, cause="cache off", detail="%llama cache on looks prefixes up and saves them again")
     return replace(why, cause="damaged entry", detail=facts.damaged) if facts.damaged else why
