@@ -62,8 +62,17 @@ class Live:
     def begin(self, ledger: Ledger, reuse: Reuse = "exact") -> Start:
         """Make the sequence hold the longest start of the prompt that is at hand; its last token never counts.
 
-        Afterwards `evaluate` continues from the returned position.
+        Afterwards `evaluate` continues from the returned position. What goes wrong leaves the sequence empty.
         """
+        try:
+            return self._begin(ledger, reuse)
+        except BaseException:
+            # It may hold another prompt's tokens still, and `finish` is told of this one.
+            self.clear()
+            self._links, self._kept = [], 0
+            raise
+
+    def _begin(self, ledger: Ledger, reuse: Reuse) -> Start:
         self._pending = self._probe = None
         self._restored, self._unusable, self._refused = (), set(), False
         self._to_the_token = reuse == "token" and self._can_trim
@@ -77,7 +86,10 @@ class Live:
         n = len(self._tokens)
         self._round_exact(ledger)
         self._links = self.memory.links(ledger, None if self._exact == n else self._exact)
-        self._kept = sum(link.end <= n for link in self._links)
+        # What was evaluated while the memory was off, or was deleted since, is handed over again: nothing that is
+        # saved after it could be found without it.
+        self._kept = 0 if self._exact == n else sum(link.end <= n for link in self._links)
+        self._keep_reached()
         damaged = self.memory.counts.damaged[self._n_damaged :]
         why = explain(self.memory, ledger, self._n_ctx, Facts(n, "; ".join(damaged), self._refused))
         return Start(plan.keep, n - plan.keep, exact=self._exact == n, why=why)
@@ -162,7 +174,7 @@ class Live:
         return found
 
     def _append(self, wanted: Sequence[Found]) -> bool:
-        """Put blocks after what is live: all of them, or none and the sequence is empty."""
+        """Put blocks after what is live: all of them; or none, and the sequence is as it was, or empty."""
         began = time.perf_counter()
         exact_keys = {link.key for link in self._links}
         blocks: list[Block] = []
@@ -170,7 +182,8 @@ class Live:
             block = self._fetch(found)
             if block is None:
                 self._unusable.add(found.link.key)
-                self.clear()
+                if blocks or len(self.sequence) != len(self._tokens):
+                    self.clear()
                 return False
             same = block.origin == self.memory.binding.origin and found.link.key in exact_keys
             if same and self._exact == len(self._tokens):
