@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import os
 import time
 import warnings
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 BYTES_LIMIT: Final = "10G"
 RAM_LIMIT: Final = 1 << 30
+_log: Final = logging.getLogger("ipyllama.prefix")
 
 
 class PrefixMemory(Tiers):
@@ -65,6 +67,8 @@ class PrefixMemory(Tiers):
             if remote is not None:
                 raise BadOption(f"{location} is a remote already: give location a folder, or leave out remote")
             location, remote, write_through = None, str(location), True
+        if location is not None and backend == "local":
+            location = Path(os.path.expanduser(location)).absolute()  # %cd does not move it
         self.location = Path(location) if location is not None else None
         self.age_limit, self.verbose = parse_seconds(age_limit), verbose
         self.rates, self.ram, self.counts = Rates(), RamTier(parse_bytes(ram_limit)), Counts()
@@ -85,7 +89,7 @@ class PrefixMemory(Tiers):
         """The same store, asked about one model; RAM is the model's own."""
         bound = copy.copy(self)
         bound._binding, bound.rates, bound.counts = binding, Rates(), Counts()
-        bound._outdated = set()
+        bound.outdated, bound._refused = set(), set()
         self._bindings[binding.root] = binding
         if self.writer is not None:
             self.writer.note(f"model-{binding.root.hex()[:16]}", binding.as_note())
@@ -216,5 +220,9 @@ class PrefixMemory(Tiers):
     # -- within -------------------------------------------------------------------------------------------
 
     def _warn(self, problem: str) -> None:
-        if self.verbose:
+        if not self.verbose:
+            return
+        try:
             warnings.warn(problem, stacklevel=2)
+        except Warning:  # where warnings are errors: this one costs no answer
+            _log.warning(problem)
