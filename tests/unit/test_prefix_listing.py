@@ -202,3 +202,16 @@ def test_a_name_out_of_a_file_steers_nothing(memory: PrefixMemory) -> None:
         note.write_text(json.dumps(json.loads(note.read_text()) | {"model": "evil\x1b[2J\ud800" + "x" * 9999}))
     known = {binding.model for binding in PrefixMemory(memory.location).bindings.values()}
     assert known == {"evil\N{REPLACEMENT CHARACTER}[2J\N{REPLACEMENT CHARACTER}" + "x" * 111}
+
+
+@pytest.mark.parametrize("how", ["clear", "clear the unbound", "remove"])
+def test_what_is_deleted_is_in_no_models_ram(tmp_path: Path, how: str) -> None:
+    memory = PrefixMemory(tmp_path)
+    one, other = bound(memory), bound(memory, "other")
+    save(one, BRANCHES[0])
+    save(other, BRANCHES[2])
+    if how == "remove":
+        remove(one, {*names(one), *names(other)})
+    else:
+        (one if how == "clear" else memory).clear()
+    assert (one.ram.nbytes, other.ram.nbytes, one.stats().disk_blocks) == (0, 0, 0)

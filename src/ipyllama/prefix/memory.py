@@ -7,6 +7,7 @@ import logging
 import os
 import time
 import warnings
+import weakref
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -75,6 +76,7 @@ class PrefixMemory(Tiers):
         self.store = BlockStore(make_backend(backend, location)) if location is not None else None
         self.writer = Writer(self.store, parse_bytes(bytes_limit), self._warn, self.age_limit) if self.store else None
         self._bindings: dict[bytes, Binding] = {}
+        self._views: weakref.WeakSet[PrefixMemory] = weakref.WeakSet([self])
         if isinstance(remote, str):
             remote = make_backend("fsspec", remote)
         options = RemoteOptions(write_through, remote_timeout)
@@ -94,6 +96,7 @@ class PrefixMemory(Tiers):
         if self.writer is not None:
             self.writer.note(f"model-{binding.root.hex()[:16]}", binding.as_note())
         bound.ram = RamTier(self.ram.bytes_limit if ram_limit is None else parse_bytes(ram_limit))
+        self._views.add(bound)
         return bound
 
     @property
@@ -102,6 +105,11 @@ class PrefixMemory(Tiers):
         noted = self.store.notes().values() if self.store is not None else ()
         known = [binding for note in noted if (binding := Binding.of_note(note))]
         return {binding.root: binding for binding in known} | self._bindings
+
+    @property
+    def rams(self) -> list[RamTier]:
+        """What every model that has used this memory keeps in RAM."""
+        return [view.ram for view in list(self._views)]
 
     @property
     def places(self) -> tuple[str, str]:
@@ -151,8 +159,9 @@ class PrefixMemory(Tiers):
             self.writer.bytes_limit = parse_bytes(limit)
 
     def clear(self) -> None:
-        """Forget everything, in RAM and on disk. Raises `StoreError`."""
-        self.ram.clear()
+        """Forget everything, in RAM and on disk, of every model. Raises `StoreError`."""
+        for ram in self.rams:
+            ram.clear()
         self.replies.clear()
         self.reduce_size(bytes_limit=0)
 
