@@ -135,3 +135,13 @@ def test_cache_off(load, tmp_path: Path) -> None:
     assert why(llm, tokens).cause == "cache off"
     llm.memory.flush()
     assert llm.memory.stats().disk_blocks == 0
+
+
+def test_another_number_of_threads_is_another_setting(load, tmp_path: Path) -> None:
+    llm = load("llama", cache=tmp_path, n_threads=2)
+    tokens = words(llm)
+    why(llm, tokens)
+    llm = again(load, llm, tmp_path, n_threads=1)
+    told = why(llm, tokens)
+    assert (told.cause, told.broke) == ("different settings", None)
+    assert "another number of threads" in told.detail

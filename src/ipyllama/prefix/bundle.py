@@ -75,6 +75,8 @@ def export_bundle(
     The file appears when it is complete. `progress` counts blocks. Raises `StoreError` where it cannot be written.
     """
     target = Path(path)
+    if target.exists() and not target.is_file():
+        raise StoreError(f"{target} is not written: it is there, and no file")
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     wanted = _all(memory) if prompts is None else _beginnings(memory, prompts)
     try:
@@ -252,6 +254,8 @@ def _require_room(memory: PrefixMemory, nbytes: int) -> None:
 
 def _keep(memory: PrefixMemory, block: Block) -> bool:
     """False if the block is here. Raises `StoreError`."""
+    if memory.has_own(block.link):
+        return False
     if memory.writer is None:
         known = block.link.key in memory.ram
         memory.ram.put(block)

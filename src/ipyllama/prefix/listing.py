@@ -91,7 +91,8 @@ def remove(memory: PrefixMemory, wanted: Iterable[str]) -> Removed:
     if memory.store is not None:
         _delete(memory.store, [node.entry for node in gone if node.entry is not None])
     for node in gone:
-        memory.ram.drop(node.key)
+        for ram in memory.rams:
+            ram.drop(node.key)
     return Removed(len(ends), len(gone), sum(node.nbytes for node in gone))
 
 

@@ -53,7 +53,6 @@ class Live:
         self._probe: Probe | None = None  # of the restored state, until the next step
         self._unusable: set[bytes] = set()  # keys that `find` sees and that could not be used for this prompt
         self._refused = False  # a cut was wanted and could not be made
-        self._outdated = False  # a block was at hand that another build or number of threads has made
         self._n_damaged = 0  # entries that were known to be damaged before this prompt
         self._buffer = np.empty(0, np.uint8)  # blocks from disk are read into the same memory again and again
 
@@ -63,10 +62,19 @@ class Live:
     def begin(self, ledger: Ledger, reuse: Reuse = "exact") -> Start:
         """Make the sequence hold the longest start of the prompt that is at hand; its last token never counts.
 
-        Afterwards `evaluate` continues from the returned position.
+        Afterwards `evaluate` continues from the returned position. What goes wrong leaves the sequence empty.
         """
+        try:
+            return self._begin(ledger, reuse)
+        except BaseException:
+            # It may hold another prompt's tokens still, and `finish` is told of this one.
+            self.clear()
+            self._links, self._kept = [], 0
+            raise
+
+    def _begin(self, ledger: Ledger, reuse: Reuse) -> Start:
         self._pending = self._probe = None
-        self._restored, self._unusable, self._refused, self._outdated = (), set(), False, False
+        self._restored, self._unusable, self._refused = (), set(), False
         self._to_the_token = reuse == "token" and self._can_trim
         self._links = self.memory.links(ledger)
         self.memory.ask_remote(link for link in self._links if link.end < len(ledger))
@@ -78,9 +86,12 @@ class Live:
         n = len(self._tokens)
         self._round_exact(ledger)
         self._links = self.memory.links(ledger, None if self._exact == n else self._exact)
-        self._kept = len(self.memory.find(link for link in self._links if link.end <= n))  # the rest was deleted
+        # What was evaluated while the memory was off, or was deleted since, is handed over again: nothing that is
+        # saved after it could be found without it.
+        self._kept = 0 if self._exact == n else sum(link.end <= n for link in self._links)
+        self._keep_reached()
         damaged = self.memory.counts.damaged[self._n_damaged :]
-        why = explain(self.memory, ledger, self._n_ctx, Facts(n, "; ".join(damaged), self._refused, self._outdated))
+        why = explain(self.memory, ledger, self._n_ctx, Facts(n, "; ".join(damaged), self._refused))
         return Start(plan.keep, n - plan.keep, exact=self._exact == n, why=why)
 
     def evaluate(self, tokens: Sequence[int]) -> None:
@@ -163,7 +174,7 @@ class Live:
         return found
 
     def _append(self, wanted: Sequence[Found]) -> bool:
-        """Put blocks after what is live: all of them, or none and the sequence is empty."""
+        """Put blocks after what is live: all of them; or none, and the sequence is as it was, or empty."""
         began = time.perf_counter()
         exact_keys = {link.key for link in self._links}
         blocks: list[Block] = []
@@ -171,7 +182,8 @@ class Live:
             block = self._fetch(found)
             if block is None:
                 self._unusable.add(found.link.key)
-                self.clear()
+                if blocks or len(self.sequence) != len(self._tokens):
+                    self.clear()
                 return False
             same = block.origin == self.memory.binding.origin and found.link.key in exact_keys
             if same and self._exact == len(self._tokens):
@@ -187,10 +199,7 @@ class Live:
     def _fetch(self, found: Found) -> Block | None:
         """Bring a block to the end of the sequence; None, and it may be there in part, where that cannot be done."""
         block = self.memory.load(found, self._room(found))
-        if block is None:
-            return None
-        if block.origin != self.memory.binding.origin and not self._to_the_token:
-            self._outdated = True
+        if block is None or (block.origin != self.memory.binding.origin and not self._to_the_token):
             return None
         try:
             self.sequence.append(block.state, block.link.tokens)

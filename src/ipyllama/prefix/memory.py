@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
+import logging
 import os
 import time
 import warnings
+import weakref
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 BYTES_LIMIT: Final = "10G"
 RAM_LIMIT: Final = 1 << 30
+_log: Final = logging.getLogger("ipyllama.prefix")
 
 
 class PrefixMemory(Tiers):
@@ -66,12 +68,15 @@ class PrefixMemory(Tiers):
             if remote is not None:
                 raise BadOption(f"{location} is a remote already: give location a folder, or leave out remote")
             location, remote, write_through = None, str(location), True
+        if location is not None and backend == "local":
+            location = Path(os.path.expanduser(location)).absolute()  # %cd does not move it
         self.location = Path(location) if location is not None else None
         self.age_limit, self.verbose = parse_seconds(age_limit), verbose
         self.rates, self.ram, self.counts = Rates(), RamTier(parse_bytes(ram_limit)), Counts()
         self.store = BlockStore(make_backend(backend, location)) if location is not None else None
         self.writer = Writer(self.store, parse_bytes(bytes_limit), self._warn, self.age_limit) if self.store else None
         self._bindings: dict[bytes, Binding] = {}
+        self._views: weakref.WeakSet[PrefixMemory] = weakref.WeakSet([self])
         if isinstance(remote, str):
             remote = make_backend("fsspec", remote)
         options = RemoteOptions(write_through, remote_timeout)
@@ -89,11 +94,12 @@ class PrefixMemory(Tiers):
         """The same store, asked about one model; RAM is the model's own."""
         bound = copy.copy(self)
         bound._binding, bound.rates, bound.counts = binding, Rates(), Counts()
-        bound._outdated = set()
+        bound.outdated, bound._refused = set(), set()
         self._bindings[binding.root] = binding
         if self.writer is not None:
             self.writer.note(f"model-{binding.root.hex()[:16]}", binding.as_note())
         bound.ram = RamTier(self.ram.bytes_limit if ram_limit is None else parse_bytes(ram_limit))
+        self._views.add(bound)
         return bound
 
     @property
@@ -102,6 +108,11 @@ class PrefixMemory(Tiers):
         noted = self.store.notes().values() if self.store is not None else ()
         known = [binding for note in noted if (binding := Binding.of_note(note))]
         return {binding.root: binding for binding in known} | self._bindings
+
+    @property
+    def rams(self) -> list[RamTier]:
+        """What every model that has used this memory keeps in RAM."""
+        return [view.ram for view in list(self._views)]
 
     @property
     def places(self) -> tuple[str, str]:
@@ -151,8 +162,9 @@ class PrefixMemory(Tiers):
             self.writer.bytes_limit = parse_bytes(limit)
 
     def clear(self) -> None:
-        """Forget everything, in RAM and on disk. Raises `StoreError`."""
-        self.ram.clear()
+        """Forget everything, in RAM and on disk, of every model. Raises `StoreError`."""
+        for ram in self.rams:
+            ram.clear()
         self.replies.clear()
         self.reduce_size(bytes_limit=0)
 
@@ -222,7 +234,10 @@ class PrefixMemory(Tiers):
     # -- within -------------------------------------------------------------------------------------------
 
     def _warn(self, problem: str) -> None:
-        if self.verbose:
+        if not self.verbose:
+            return
+        try:
             # From a thread that writes: no line of the user's, and none of ours, has anything to do with it.
-            with contextlib.suppress(UserWarning):  # an error, where warnings are; no answer ends with it
-                warnings.warn_explicit(problem, UserWarning, "ipyllama", 1)
+            warnings.warn_explicit(problem, UserWarning, "ipyllama", 1)
+        except UserWarning:  # where warnings are errors: this one costs no answer
+            _log.warning(problem)
