@@ -214,6 +214,18 @@ def test_what_other_threads_computed_costs_nothing_that_is_live(make: Make) -> N
     assert start == Start(reused=256)
 
 
+@pytest.mark.parametrize("arch", ["mamba", "lfm2", "jamba"])
+def test_what_has_moved_on_is_not_kept_and_costs_no_answer(make: Make, arch: str) -> None:
+    turns = Ledger().append_prompt(A[:258])
+    live = make(arch)
+    live.memory.paused = True
+    read(live, turns)
+    live.memory.paused = False
+    longer = turns.append_prompt(A[258:])
+    start, found = read(live, longer)
+    assert (start.reused, np.array_equal(found, read(make(arch), longer)[1])) == (258, True)
+
+
 @pytest.mark.parametrize("harm", ["off", "cleared"])
 @pytest.mark.parametrize("arch", ["llama", "gemma3"])
 def test_what_was_not_kept_is_kept_with_what_follows(make: Make, tmp_path: Path, arch: str, harm: str) -> None:

@@ -266,7 +266,8 @@ class Live:
             try:
                 state = self.sequence.save(link.start, link.end)
             except CannotTrim:  # recurrent state has moved on; the chain ends here
-                self._links = self._links[: self._kept - 1]
+                self._kept -= 1
+                self._links = self._links[: self._kept]
                 return
             if link.end == len(self._tokens):
                 self._pending = (link, state)  # the next step may tell what the model says after it
