@@ -78,7 +78,7 @@ class Live:
         n = len(self._tokens)
         self._round_exact(ledger)
         self._links = self.memory.links(ledger, None if self._exact == n else self._exact)
-        self._kept = len(self.memory.find(link for link in self._links if link.end <= n))  # the rest was deleted
+        self._kept = self._n_kept(n)
         damaged = self.memory.counts.damaged[self._n_damaged :]
         why = explain(self.memory, ledger, self._n_ctx, Facts(n, "; ".join(damaged), self._refused, self._outdated))
         return Start(plan.keep, n - plan.keep, exact=self._exact == n, why=why)
@@ -246,6 +246,13 @@ class Live:
                 self.clear()
 
     # -- the way out --------------------------------------------------------------------------------------
+
+    def _n_kept(self, n: int) -> int:
+        """How many of the blocks up to position n the memory has; what it has lost is saved again if all have room."""
+        live = [link for link in self._links if link.end <= n]
+        room = max(self.memory.ram.bytes_limit, self.memory.bytes_limit)
+        fits = n * self.memory.rates.bytes_per_token <= room
+        return len(self.memory.find(live)) if fits else len(live)
 
     def _keep_reached(self) -> None:
         """Copy out the blocks that the sequence has reached the end of."""
