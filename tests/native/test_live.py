@@ -108,6 +108,15 @@ def test_what_is_live_and_no_longer_kept_is_saved_again(make: Make, tmp_path: Pa
     assert prefill(make(memory=PrefixMemory(tmp_path)), edited)[0] == Start(restored=299)
 
 
+def test_what_has_no_room_is_not_saved_over_and_over(make: Make) -> None:
+    whole = make()
+    prefill(whole, A)
+    live = make(memory=PrefixMemory(ram_limit=whole.memory.ram.nbytes * 2 // 3))
+    prefill(live, A)
+    assert prefill(live, [*A[:280], *B[280:]])[0] == Start(reused=256)
+    assert live.memory.counts.saved == 3  # two blocks, and the one that is new
+
+
 def test_running_again_trims_one_token(make: Make) -> None:
     live = make()
     prefill(live, A)

@@ -88,7 +88,7 @@ class Live:
         self._links = self.memory.links(ledger, None if self._exact == n else self._exact)
         # What was evaluated while the memory was off, or was deleted since, is handed over again: nothing that is
         # saved after it could be found without it.
-        self._kept = 0 if self._exact == n else sum(link.end <= n for link in self._links)
+        self._kept = self._n_kept(n)
         self._keep_reached()
         damaged = self.memory.counts.damaged[self._n_damaged :]
         why = explain(self.memory, ledger, self._n_ctx, Facts(n, "; ".join(damaged), self._refused))
@@ -255,6 +255,13 @@ class Live:
                 self.clear()
 
     # -- the way out --------------------------------------------------------------------------------------
+
+    def _n_kept(self, n: int) -> int:
+        """How many of the blocks up to position n the memory has; what it has lost is saved again if all have room."""
+        live = [link for link in self._links if link.end <= n]
+        room = max(self.memory.ram.bytes_limit, self.memory.bytes_limit)
+        fits = n * self.memory.rates.bytes_per_token <= room
+        return len(self.memory.find(live)) if fits else len(live)
 
     def _keep_reached(self) -> None:
         """Copy out the blocks that the sequence has reached the end of."""
