@@ -59,6 +59,15 @@ class Live:
     def __len__(self) -> int:
         return len(self._tokens)
 
+    def warm_up(self) -> None:
+        """One token there and back: llama.cpp makes its buffers, and the layout of states is learnt."""
+        filler = 0
+        self.sequence.decode([filler])
+        state = self.sequence.save()
+        self.sequence.clear()
+        self.sequence.append(state, [filler])
+        self.sequence.clear()
+
     def begin(self, ledger: Ledger, reuse: Reuse = "exact") -> Start:
         """Make the sequence hold the longest start of the prompt that is at hand; its last token never counts.
 
