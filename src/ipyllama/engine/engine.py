@@ -157,8 +157,7 @@ class Engine:
     def _warm_up(self) -> None:
         if self._live is not None:
             try:
-                with crash.running("preparing a context"):
-                    self._live.warm_up()
+                self._live.warm_up()
             except LlamaError:
                 self._live.clear()  # closed in the meantime, or whoever asks first is told what is wrong
             finally:

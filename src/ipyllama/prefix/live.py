@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ipyllama import _core
+from ipyllama import _core, crash
 from ipyllama.engine import Start, piece_ends, shared_end
 from ipyllama.errors import BadArgument, BadState, CannotTrim, LlamaError
 from ipyllama.ledger import Ledger, common_prefix
@@ -62,11 +62,12 @@ class Live:
     def warm_up(self) -> None:
         """One token there and back: llama.cpp makes its buffers, and the layout of states is learnt."""
         filler = 0
-        self.sequence.decode([filler])
-        state = self.sequence.save()
-        self.sequence.clear()
-        self.sequence.append(state, [filler])
-        self.sequence.clear()
+        with crash.running(f"making a context for {self.memory.binding.model}"):
+            self.sequence.decode([filler])
+            state = self.sequence.save()
+            self.sequence.clear()
+            self.sequence.append(state, [filler])
+            self.sequence.clear()
 
     def begin(self, ledger: Ledger, reuse: Reuse = "exact") -> Start:
         """Make the sequence hold the longest start of the prompt that is at hand; its last token never counts.
