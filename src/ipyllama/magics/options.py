@@ -5,12 +5,12 @@ from __future__ import annotations
 import keyword
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args
 
 from ipyllama.errors import BadOption
 from ipyllama.magics.help import render_cell_help
 from ipyllama.magics.parser import Option, OptionParser, split_line, whole
-from ipyllama.options import GenerateOptions, option_names
+from ipyllama.options import GenerateOptions, Reuse, option_names
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _DEFAULT: Final = GenerateOptions()
@@ -77,7 +77,7 @@ CELL_OPTIONS: Final = (
         ("--reuse",),
         "HOW",
         help="exact: as if computed from nothing; token: less to compute after an edit (default exact)",
-        choices=("exact", "token"),
+        choices=get_args(Reuse),
     ),
     Option(("--fresh",), help="compute the answer even if this very request was answered before"),
     Option(("-o", "--out"), "VAR", _variable, "store the Reply (text, tokens, usage, timings) in this variable"),

@@ -94,8 +94,10 @@ class Live:
             if len(self._tokens) == plan.keep and (not plan.found or self._append(plan.found)):
                 break
         n = len(self._tokens)
-        self._round_exact(ledger)
-        self._links = self.memory.links(ledger, None if self._exact == n else self._exact)
+        # Evaluation that goes on inside a piece is not what a cold run does: exact is then what ends with a piece.
+        self._exact = min(self._exact, self._shared(ledger))
+        if self._exact < n:
+            self._links = self.memory.links(ledger, self._exact)
         # What was evaluated while the memory was off, or was deleted since, is handed over again: nothing that is
         # saved after it could be found without it.
         self._kept = self._n_kept(n)
@@ -223,13 +225,6 @@ class Live:
                 self._refused = True
                 return None
         return block
-
-    def _round_exact(self, ledger: Ledger) -> None:
-        """Evaluation that goes on inside a piece is not what a cold run does: exact is then what ends with a piece."""
-        n = len(self._tokens)
-        if self._exact == n == self._shared(ledger):
-            return
-        self._exact = min(self._exact, self._shared(ledger))
 
     def _room(self, found: Found) -> NDArray[np.uint8]:
         needed = int(len(found.link.tokens) * self.memory.rates.bytes_per_token * 1.5)

@@ -40,7 +40,7 @@ def explain(memory: PrefixMemory, ledger: Ledger, n_ctx: int, facts: Facts) -> W
     n_common, other = memory.seen.nearest(memory.binding.root, ledger.tokens)
     if other is not None and other.root != memory.binding.root:
         n_common, other = 0, None
-    if any(link.end > facts.kept and link.key in memory.outdated for link in memory.links(ledger)):
+    if memory.outdated and any(link.end > facts.kept and link.key in memory.outdated for link in memory.links(ledger)):
         why = replace(why, cause="different settings", detail=OUTDATED)
     elif other is not None and n_common > facts.kept:
         why = _compared(why, ledger, n_common, other, refused=facts.refused)
