@@ -8,7 +8,8 @@ is put together from what is live and from blocks that come back.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import takewhile
 from typing import Final
 
@@ -54,7 +55,7 @@ class Live:
         self._unusable: set[bytes] = set()  # keys that `find` sees and that could not be used for this prompt
         self._refused = False  # a cut was wanted and could not be made
         self._n_damaged = 0  # entries that were known to be damaged before this prompt
-        self._buffer = np.empty(0, np.uint8)  # blocks from disk are read into the same memory again and again
+        self._rooms = [np.empty(0, np.uint8)] * 2  # blocks from disk are read into the same memory again and again
 
     def __len__(self) -> int:
         return len(self._tokens)
@@ -190,8 +191,8 @@ class Live:
         began = time.perf_counter()
         exact_keys = {link.key for link in self._links}
         blocks: list[Block] = []
-        for found in wanted:
-            block = self._fetch(found)
+        for found, loaded in zip(wanted, self._loaded(wanted), strict=True):
+            block = self._fetch(found, loaded)
             if block is None:
                 self._unusable.add(found.link.key)
                 if blocks or len(self.sequence) != len(self._tokens):
@@ -208,9 +209,19 @@ class Live:
         self.memory.restored(wanted, blocks, time.perf_counter() - began)
         return True
 
-    def _fetch(self, found: Found) -> Block | None:
+    def _loaded(self, wanted: Sequence[Found]) -> Iterator[Block | None]:
+        """The blocks, each valid until the next but one: while one is appended, the next is read and checked."""
+        with ThreadPoolExecutor(1, "ipyllama-read") as reader:
+            coming: Future[Block | None] | None = None
+            for number, found in enumerate(wanted):
+                block = coming.result() if coming else self.memory.load(found, self._room(found, number))
+                if number + 1 < len(wanted):
+                    following = wanted[number + 1]
+                    coming = reader.submit(self.memory.load, following, self._room(following, number + 1))
+                yield block
+
+    def _fetch(self, found: Found, block: Block | None) -> Block | None:
         """Bring a block to the end of the sequence; None, and it may be there in part, where that cannot be done."""
-        block = self.memory.load(found, self._room(found))
         if block is None or (block.origin != self.memory.binding.origin and not self._to_the_token):
             return None
         try:
@@ -226,11 +237,12 @@ class Live:
                 return None
         return block
 
-    def _room(self, found: Found) -> NDArray[np.uint8]:
+    def _room(self, found: Found, number: int) -> NDArray[np.uint8]:
         needed = int(len(found.link.tokens) * self.memory.rates.bytes_per_token * 1.5)
-        if self._buffer.nbytes < needed:
-            self._buffer = np.empty(needed, np.uint8)
-        return self._buffer
+        turn = number % len(self._rooms)
+        if self._rooms[turn].nbytes < needed:
+            self._rooms[turn] = np.empty(needed, np.uint8)
+        return self._rooms[turn]
 
     def _cut(self, n: int) -> None:
         """Drop what follows the first n tokens; everything, where that cannot be done."""
