@@ -72,10 +72,12 @@ def parts(llm: LLM) -> Restart:
     """In a context of its own, with the options of the model's."""
     ledger, store = prompt(llm), llm.memory.store
     assert store is not None
+    assert llm.memory.location is not None
     sequence = _core.Sequence(_core.Context(llm._model, context_options(llm.options)))
     links = takewhile(lambda link: link.end < len(ledger), llm.memory.links(ledger))
     known = {entry.key: entry for entry in store.entries()}
-    files = [(known[link.key].path, store.header(known[link.key]).nbytes, link.tokens) for link in links]
+    entries = [(known[link.key], link.tokens) for link in links]
+    files = [(llm.memory.location / entry.name, store.header(entry).nbytes, tokens) for entry, tokens in entries]
     buffer = np.empty(max(path.stat().st_size for path, _, _ in files), np.uint8)
     reading = setting = 0.0
     for path, n, tokens in files:

@@ -31,6 +31,7 @@ def main() -> None:
             for prompt in prompts[1:]:
                 answer(llm, first.append_prompt(prompt[-TAIL:]), work["n_reply"], reuse)
         else:
+            answer(llm, Ledger().append_prompt(prompts[0][:8]), 2, reuse)  # warm, as servers are that have started
             began = time.perf_counter()
             ledger = Ledger().append_prompt(prompts[mode == "other"])
             first_token, reply = answer(llm, ledger, work["n_reply"] if mode == "prepare" else 2, reuse)

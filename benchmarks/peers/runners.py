@@ -20,7 +20,8 @@ LEFT_OUT: Final = (
     "what it is told to, in a file for each name that the user chooses, and checks nothing of it; here it is told to "
     "restore the right one. stillwarm's `ask` returns after it has saved the state again and written 64 tokens to "
     "probe it; the clock stops at its answer. A hit in llama-cpp-python's disk cache takes the entry away, and the "
-    "answer writes it anew. Only ours compares tokens and checksums, and gives the logits of a cold run bit for bit.",
+    "answer writes it anew, so that, by its code, of ten questions one is left. Only ours compares tokens and "
+    "checksums, and gives the logits of a cold run bit for bit.",
 )
 
 

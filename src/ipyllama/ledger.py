@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
 
+from ipyllama.errors import BadOption
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:
@@ -74,6 +76,16 @@ class Ledger:
             segments.append(segment if len(segment.tokens) <= left else replace(segment, tokens=segment.tokens[:left]))
             left -= len(segment.tokens)
         return Ledger(tuple(segments))
+
+
+def as_ledger(prompt: Ledger | Iterable[int]) -> Ledger:
+    """A ledger, or token ids as the ledger of one prompt. Raises `BadOption` for anything else, such as text."""
+    if isinstance(prompt, Ledger):
+        return prompt
+    if isinstance(prompt, str) or not isinstance(prompt, Iterable):
+        found = type(prompt).__name__
+        raise BadOption(f"token ids are needed, as in turn.ledger or llm.tokenize(TEXT): got {found}")
+    return Ledger().append_prompt(prompt)
 
 
 def common_prefix(a: Sequence[object], b: Sequence[object]) -> int:

@@ -75,7 +75,9 @@ class LLM:
         self.n_threads = self._context_options().n_threads
         try:
             self.memory = memory.bind(binding(found.name, found.path, native, options), options.ram_limit)
-            self._replies = ModelReplies(memory.replies, self.memory.binding, options.n_gpu_layers, self.n_ctx)
+            self._replies = ModelReplies(
+                memory.replies, self.memory.binding, options.n_gpu_layers, self.n_ctx, native.n_vocab
+            )
             self._engine = Engine(native, context, self._states(context) if context else None)
         except BaseException:
             if context is not None:

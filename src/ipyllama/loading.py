@@ -16,9 +16,6 @@ from ipyllama.errors import BadModelFile, BadOption, NotEnoughMemory
 from ipyllama.models import KV_TYPES, LocalModel, Progress, default_n_ctx, fits
 from ipyllama.options import did_you_mean
 
-RAM_LIMIT: Final = 1 << 30
-"""Bytes of KV that may wait in RAM for a return to an earlier branch, per model."""
-
 ENCODER_N_CTX: Final = 2048
 """Longest text of an encoder unless a larger n_ctx is asked for: buffers grow with the square of it."""
 
@@ -53,13 +50,13 @@ class LoadOptions:
     """map the weights from the file, so that they are shared and load fast"""
     n_parallel: int = 8
     """most answers that are written at once (`LLM.samples`, `LLM.map`); recurrent models hold a state for each"""
-    ram_limit: int = RAM_LIMIT
-    """bytes of KV that may wait in RAM; 0 keeps only the active branch"""
+    ram_limit: int | None = None
+    """bytes of KV that may wait in RAM, 0 keeps only the active branch; default: what the `PrefixMemory` says, 1 GiB"""
 
     def __post_init__(self) -> None:
         for name, (low, high) in _WHOLE_NUMBERS.items():
             value = getattr(self, name)
-            if value is None and name in ("n_ctx", "n_threads"):
+            if value is None and name != "n_gpu_layers":
                 continue
             number = -2 if isinstance(value, bool) or not hasattr(value, "__index__") else operator.index(value)
             if not low <= number <= high:

@@ -7,7 +7,7 @@ import math
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, get_args
 
 from ipyllama.errors import BadOption
 from ipyllama.sampling import MAX_SEED, Range, SamplingOptions, as_texts, check_ranges
@@ -15,7 +15,6 @@ from ipyllama.sampling import MAX_SEED, Range, SamplingOptions, as_texts, check_
 Reuse = Literal["exact", "token"]
 """What of an earlier prompt counts: what a cold run would compute bit for bit, or everything up to the last common
 token, where logits may differ a little (docs/prefix-memory.md has measured figures)."""
-_REUSES: Final = ("exact", "token")
 _RANGES: Final = {"max_tokens": Range(1, math.inf, whole=True)}
 
 
@@ -41,8 +40,8 @@ class GenerateOptions(SamplingOptions):
     def validate(self) -> None:
         """Raise `BadOption` if a value is of the wrong kind or out of range."""
         check_ranges(self, _RANGES)
-        if self.reuse not in _REUSES:
-            raise BadOption(f"reuse must be one of {', '.join(_REUSES)}: got {self.reuse!r}")
+        if self.reuse not in get_args(Reuse):
+            raise BadOption(f"reuse must be one of {', '.join(get_args(Reuse))}: got {self.reuse!r}")
         SamplingOptions.validate(self)
 
     def replace_from(self, changes: Mapping[str, Any]) -> Self:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -120,6 +121,10 @@ class Kernel:
     def wait_for(self, msg_id: str, text: str) -> Result:
         """Read messages until the cell shows `text`; hand what came to `finish`."""
         return self._wait(msg_id, lambda result: text in result.text)
+
+    def wait_for_reading(self, msg_id: str) -> Result:
+        """Read messages until a part of the prompt is read; hand what came to `finish`."""
+        return self._wait(msg_id, lambda result: re.search(r"reading the prompt: [1-9]", result.text) is not None)
 
     def wait_for_words(self, msg_id: str) -> Result:
         """Read messages until the cell shows the first words of an answer; hand what came to `finish`."""

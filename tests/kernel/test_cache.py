@@ -138,6 +138,8 @@ def test_verify_names_what_is_damaged(kernel: Kernel, store: Path) -> None:
     assert f"{len(files) - 1} blocks sound, 1 damaged" in text
     assert f"{files[0].name}: its state is damaged" in text
     assert not files[0].exists()
+    assert "1 block: " in shown(kernel, "%llama cache")  # named there from now on
+    assert f"{files[0].name}: its state" in shown(kernel, "%llama cache")
 
 
 def test_clear_says_first_what_it_would_delete(kernel: Kernel, store: Path) -> None:
@@ -146,7 +148,9 @@ def test_clear_says_first_what_it_would_delete(kernel: Kernel, store: Path) -> N
     n = len(blocks(store))
     assert f"--yes would delete {n} blocks in {store} (" in shown(kernel, "%llama cache clear")
     assert len(blocks(store)) == n
-    assert shown(kernel, "%llama cache clear --yes").startswith(f"deleted {n} blocks in {store} (")
+    assert "2 would be that many bytes" in kernel.fail("%llama cache limit 2").error
+    assert len(blocks(store)) == n
+    assert shown(kernel, "%llama cache clear -y").startswith(f"deleted {n} blocks in {store} (")
     assert blocks(store) == []
 
 
@@ -193,6 +197,7 @@ def test_help_of_the_group_and_of_its_members(shared: Kernel) -> None:
     assert "%llama cache rm [ENTRY...]" in shared.run("%llama cache --help").printed
     assert "--older AGE" in shared.run("%llama help cache rm").printed
     assert "--older" not in shared.run("%llama cache ls --help").printed
+    assert shared.run("%llama cache help").printed == shared.run("%llama cache --help").printed
 
 
 def test_why_shows_each_turn_and_both_sides(kernel: Kernel) -> None:
@@ -223,3 +228,12 @@ def test_why_of_a_raw_answer(kernel: Kernel) -> None:
     assert "{+" in bundle["text/plain"]
     kernel.run(f"%%llama --raw -n 5\n{STORY}")
     assert shown(kernel, "%llama why") == "replayed: nothing was read for it"
+
+
+def test_why_of_a_model_that_is_gone_shows_no_text(kernel: Kernel, tiny: Callable[[str], Path]) -> None:
+    kernel.run("%%llama -n 5 --system 'You are terse.'\nHello there?")
+    kernel.run("%%llama -n 5 --system 'You are chatty.'\nHello there?")
+    kernel.run(f'%llama load "{tiny("llama-bigram")}" --threads 1\n%llama unload tiny-llama')
+    text = shown(kernel, "%llama why")
+    assert text.startswith("system prompt changed: ")
+    assert text.endswith("(text not shown: tiny-llama is not loaded)")  # another's vocabulary would show other words

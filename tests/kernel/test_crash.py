@@ -16,7 +16,7 @@ NO_CHECK = "from ipyllama.models import sound\nsound.check = lambda *unchecked: 
 
 @pytest.fixture
 def deadly(tiny: Callable[[str], Path], tmp_path: Path) -> Path:
-    """A model that loads, and ends the process at the first token."""
+    """A model that loads, and ends the process at the first token: when its context is tried."""
     return with_value(tiny("llama"), tmp_path / "deadly.gguf", "llama.attention.layer_norm_rms_epsilon", "<f", -1.0)
 
 
@@ -26,9 +26,8 @@ def shown(result: Result) -> str:
 
 def die(kernel: Kernel, model: Path) -> None:
     kernel.run("%load_ext ipyllama")
-    kernel.run(f'{NO_CHECK}\n%llama load "{model}" --threads 1')
     process = kernel.manager.provisioner.process
-    kernel.start("%%llama\nHi")
+    kernel.start(f'{NO_CHECK}\n%llama load "{model}" --threads 1')
     assert process.wait(PATIENCE) == -signal.SIGABRT
 
 
@@ -48,7 +47,7 @@ def test_the_next_kernel_of_the_notebook_says_it_once(
     assert shown(new_kernel(**other).run("%load_ext ipyllama")) == ""  # it is not theirs
     kernel = new_kernel(**mine)
     said = kernel.run("%load_ext ipyllama").text
-    assert said.startswith("the previous kernel died in llama.cpp while answering with deadly (")
+    assert said.startswith("the previous kernel died in llama.cpp while making a context for deadly (")
     assert "ops.cpp:" in said
     assert "GGML_ASSERT(eps >= 0.0f) failed. Run the cells again;" in said
     assert os.fspath(Path.home()) not in said  # no path of the machine that built it

@@ -32,7 +32,7 @@ def interrupt(kernel: Kernel, running: str, shown: Result) -> Result:
 
 def test_in_prefill(smol: Kernel) -> None:
     running = smol.start(f"%%llama --out answer -n 20\n{LONG}", "prefill")
-    shown = smol.wait_for(running, "reading the prompt")
+    shown = smol.wait_for_reading(running)
     interrupt(smol, running, shown)
     assert smol.value("answer.finish_reason, answer.text, answer.tokens") == ("interrupted", "", ())
     done = smol.usage("answer")["computed"]

@@ -95,6 +95,28 @@ def test_a_branch_comes_back_from_ram(make: Make, arch: str) -> None:
     assert prefill(live, B)[0] == Start(restored=299)
 
 
+@pytest.mark.parametrize("how", ["clear", "off and on"])
+def test_what_is_live_and_no_longer_kept_is_saved_again(make: Make, tmp_path: Path, how: str) -> None:
+    live = make(memory=PrefixMemory(tmp_path))
+    live.memory.paused = how == "off and on"
+    prefill(live, A)
+    live.memory.clear()
+    live.memory.paused = False
+    edited = [*A[:280], *B[280:]]
+    assert prefill(live, edited)[0] == Start(reused=256)
+    live.memory.flush()
+    assert prefill(make(memory=PrefixMemory(tmp_path)), edited)[0] == Start(restored=299)
+
+
+def test_what_has_no_room_is_not_saved_over_and_over(make: Make) -> None:
+    whole = make()
+    prefill(whole, A)
+    live = make(memory=PrefixMemory(ram_limit=whole.memory.ram.nbytes * 2 // 3))
+    prefill(live, A)
+    assert prefill(live, [*A[:280], *B[280:]])[0] == Start(reused=256)
+    assert live.memory.counts.saved == 3  # two blocks, and the one that is new
+
+
 def test_running_again_trims_one_token(make: Make) -> None:
     live = make()
     prefill(live, A)
@@ -159,3 +181,73 @@ def test_an_aborted_piece_leaves_whole_pieces_or_nothing(tiny, make: Make, arch:
     start, found = prefill(live, A)
     assert start == Start(reused=ends[0])
     assert np.array_equal(found, fresh)
+
+
+def read(live: Live, ledger: Ledger) -> tuple[Start, NDArray[np.uint32]]:
+    """As `prefill`, for a ledger of several segments."""
+    start = live.begin(ledger)
+    position = start.position
+    for end in (end for end in piece_ends(ledger) if end > position):
+        live.evaluate(ledger.tokens[position:end])
+        position = end
+    logits = bits(live.sequence.logits())
+    live.finish(ledger)
+    return start, logits
+
+
+def test_a_prompt_that_could_not_begin_saves_nothing_of_another(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = Ledger()
+    for n in range(10):
+        turns = turns.append_prompt(B[20 * n : 20 * n + 20])
+    fresh = read(make(), turns)[1]
+    live = make()
+    prefill(live, A)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(live.memory), "ask_remote", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            live.begin(turns)
+        live.finish(turns)  # as the engine does, whatever happened
+    for ledger in (turns, Ledger().append_prompt(A), turns):
+        start, found = read(live, ledger)
+    assert (start.restored, np.array_equal(found, fresh)) == (199, True)
+
+
+def test_what_other_threads_computed_costs_nothing_that_is_live(make: Make) -> None:
+    theirs, live = make(), make(memory=PrefixMemory(ram_limit="1G"))
+    prefill(theirs, A)
+    prefill(live, A[:290])
+    for block in theirs.memory.ram.blocks():
+        if block.link.end > 256:
+            live.memory.ram.put(replace(block, origin=replace(block.origin, n_threads=9)))
+    start, _ = prefill(live, A)
+    assert start == Start(reused=256)
+
+
+@pytest.mark.parametrize("arch", ["mamba", "lfm2", "jamba"])
+def test_what_has_moved_on_is_not_kept_and_costs_no_answer(make: Make, arch: str) -> None:
+    turns = Ledger().append_prompt(A[:258])
+    live = make(arch)
+    live.memory.paused = True
+    read(live, turns)
+    live.memory.paused = False
+    longer = turns.append_prompt(A[258:])
+    start, found = read(live, longer)
+    assert (start.reused, np.array_equal(found, read(make(arch), longer)[1])) == (258, True)
+
+
+@pytest.mark.parametrize("harm", ["off", "cleared"])
+@pytest.mark.parametrize("arch", ["llama", "gemma3"])
+def test_what_was_not_kept_is_kept_with_what_follows(make: Make, tmp_path: Path, arch: str, harm: str) -> None:
+    live = make(arch, PrefixMemory(tmp_path))
+    live.memory.paused = harm == "off"
+    prefill(live, A[:258])
+    live.memory.paused = False
+    if harm == "cleared":
+        live.memory.flush()
+        live.memory.clear()
+    fresh = prefill(live, A)[1]
+    live.memory.flush()
+    again = make(arch, PrefixMemory(tmp_path))
+    start, found = prefill(again, A)
+    assert np.array_equal(found, fresh)
+    assert start.restored == 299

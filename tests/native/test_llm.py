@@ -15,6 +15,7 @@ import ipyllama
 from ipyllama.engine import Job
 from ipyllama.errors import BadArgument, BadModelFile, BadOption, ClosedError, NotEnoughMemory
 from ipyllama.llm import LLM, _loaded
+from ipyllama.prefix import PrefixMemory
 
 Load = Callable[..., LLM]
 MB = 1 << 20
@@ -129,7 +130,7 @@ def test_a_file_name_that_is_not_utf8(load: Load, tiny, tmp_path: Path) -> None:
         ("kv_type", ["q9", "", None, 8, "F16"]),
         ("flash_attention", ["on", 1, 0]),
         ("use_mmap", ["yes", None, 1]),
-        ("ram_limit", [-1, "1G", None, 1.5]),
+        ("ram_limit", [-1, "1G", 1.5]),
     ],
 )
 def test_a_load_option_out_of_range_says_what_is_allowed(load: Load, name: str, values: list[object]) -> None:
@@ -238,3 +239,8 @@ def test_what_a_model_says_about_itself(load: Load) -> None:
     assert llm.metadata()["general.architecture"] == "llama"
     assert llm.template is not None
     assert repr(llm).startswith(f"<LLM {llm.name}: llama")
+
+
+def test_a_memory_keeps_its_own_limit_in_ram(load: Load) -> None:
+    assert load("llama", cache=PrefixMemory(ram_limit="3M")).memory.ram.bytes_limit == 3 << 20
+    assert load("llama", cache=PrefixMemory(ram_limit="3M"), ram_limit=5).memory.ram.bytes_limit == 5

@@ -4,6 +4,20 @@ logits of every sampled token and the tokens are, bit for bit, those of a model 
 `python -m native.scenarios.run --cases 600` (from tests/) runs many, here are some for each kind of model. A failure
 names its seed and the shortest list of operations that was found. Where a job was stopped depends on the machine, so
 scenarios with `stop` may not repeat.
+
+Bugs that were planted to see that they are found, with --seed 9, and where:
+
+- Live KV is reused as far as the tokens agree, not to the end of a piece. Scenario 40, llama: off by 0.004.
+- After a restore the rest is evaluated in pieces of 128. Scenario 1, gemma3: off by 0.01.
+- Live KV is not trimmed where the prompt parts from it. Scenario 0, llama: off by 0.97.
+- The checksum of a block's state is not compared. Scenario 3, lfm2, a bit of every file flipped: off by 0.001.
+- The ends of restored blocks are forgotten. Scenario 0, llama: an exact answer is called inexact.
+- A block is saved with one token of the one before it. Scenario 1, gemma3.
+- A block too many counts as saved. Scenario 1, gemma3: "tokens were at hand".
+- The ledger of an answer lacks its last token. Scenario 0, llama.
+
+Not found, because a second check sees it: the checksum of the header, the key against the tokens, the name of the file
+(each left out alone), trimming recurrent state (llama.cpp refuses).
 """
 
 from __future__ import annotations
@@ -92,10 +106,16 @@ def test_no_prompt_token_is_computed_twice(models: dict[str, Kind], tmp_path: Pa
     subject.close()
 
 
+def forget_and_keep(live: Live, n: int) -> None:
+    """A cut that leaves the cells where they are."""
+    live._tokens, live._ends = live._tokens[:n], [end for end in live._ends if end <= n]
+    live._exact = min(live._exact, n)
+
+
 @pytest.mark.parametrize(
     ("name", "owner", "method", "wrong"),
     [
-        ("llama", Live, "_cut", lambda self, n: None),
+        ("llama", Live, "_cut", forget_and_keep),
         ("gemma3", Link, "usable", property(lambda self: True)),
     ],
     ids=["nothing is trimmed", "going on inside a piece"],

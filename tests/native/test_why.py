@@ -102,6 +102,16 @@ def test_different_settings_and_different_model(load, tiny, tmp_path: Path) -> N
     assert "tiny-gemma3" in told.detail
 
 
+def test_other_threads_are_other_settings(load, tmp_path: Path) -> None:
+    llm = load("llama", cache=tmp_path, n_threads=1)
+    tokens = words(llm)
+    why(llm, tokens)
+    llm = again(load, llm, tmp_path, n_threads=2)
+    told = why(llm, tokens)
+    assert (told.cause, told.kept) == ("different settings", 0)
+    assert "number of threads" in told.detail
+
+
 def test_what_another_process_used_is_known_by_name(load, tmp_path: Path) -> None:
     llm = load("llama", cache=PrefixMemory(tmp_path))
     tokens = words(llm)
@@ -125,3 +135,13 @@ def test_cache_off(load, tmp_path: Path) -> None:
     assert why(llm, tokens).cause == "cache off"
     llm.memory.flush()
     assert llm.memory.stats().disk_blocks == 0
+
+
+def test_another_number_of_threads_is_another_setting(load, tmp_path: Path) -> None:
+    llm = load("llama", cache=tmp_path, n_threads=2)
+    tokens = words(llm)
+    why(llm, tokens)
+    llm = again(load, llm, tmp_path, n_threads=1)
+    told = why(llm, tokens)
+    assert (told.cause, told.broke) == ("different settings", None)
+    assert "another number of threads" in told.detail

@@ -66,6 +66,7 @@ PREFIXES = [
     PrefixInfo("b0" * 4, "1" * 16, "", 1024, 130 * MB, 0, 75.0, NOW - 40 * 86400, ("disk",), (1, 2)),
     PrefixInfo("c0" * 4, "0" * 16, "<b>日本", 12, 1 * MB, 0, 0.1, None, ("RAM",), (1, 2)),
     PrefixInfo("d0" * 4, "2" * 16, "", 0, 5 * MB, 0, 0.0, NOW - 300, ("disk",), (), "damaged: its header is damaged"),
+    PrefixInfo("d1" * 4, "2" * 16, "", 0, 5 * MB, 0, 0.0, NOW - 300, ("disk",), (), "damaged: its header is damaged"),
     PrefixInfo("e0" * 4, "0" * 16, "smollm2", 5, 1 * MB, 0, 0.1, NOW, ("RAM",), ()),
 ]
 TEXTS = {

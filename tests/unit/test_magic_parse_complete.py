@@ -18,7 +18,13 @@ def chats() -> list[str]:
     return ["main", "review"]
 
 
-NAMES = {"models": models, "chats": chats, "entries": lambda: ["3f2a91c0", "91c03f2a"], "turns": lambda: ["1", "2"]}
+NAMES = {
+    "models": models,
+    "chats": chats,
+    "entries": lambda: ["3f2a91c0", "91c03f2a"],
+    "turns": lambda: ["1", "2"],
+    "bundles": lambda: ["lesson.kv"],
+}
 
 
 @pytest.mark.parametrize(
@@ -53,6 +59,7 @@ NAMES = {"models": models, "chats": chats, "entries": lambda: ["3f2a91c0", "91c0
         ("%llama cache rm --older ", []),
         ("%llama cache rm --o", ["--older"]),
         ("%llama cache export x --cell ", ["1", "2"]),
+        ("%llama cache import ", ["lesson.kv"]),
         ("%llama why ", ["1", "2"]),
         ("%llama why --chat ", ["main", "review"]),
         ("%llama help c", ["cache"]),
@@ -66,6 +73,7 @@ NAMES = {"models": models, "chats": chats, "entries": lambda: ["3f2a91c0", "91c0
         ("%%llama -m s", ["smollm2"]),
         ("%%llama --model=s", ["smollm2"]),
         ("%%llama --chat r", ["review"]),
+        ("%%llama --reuse ", ["exact", "token"]),
         ("%%llama --system ", []),
         ('%%llama --system "be --', []),
         ("%%llama", []),

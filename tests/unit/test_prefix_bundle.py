@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from ipyllama.errors import BadBundle, BadOption, StoreError
 from ipyllama.ledger import Ledger
-from ipyllama.prefix import Binding, Block, PrefixMemory
+from ipyllama.prefix import Binding, Block, Origin, PrefixMemory
 from ipyllama.prefix.store.block import encode
 from ipyllama.prefix.store.blocks import block_name
 
@@ -45,12 +45,51 @@ def held(memory: PrefixMemory, ledger: Ledger) -> int:
     return found[-1].link.end if found else 0
 
 
+def test_text_is_no_prompt(tmp_path: Path) -> None:
+    memory = filled(None)
+    for prompt in ("text", 3):
+        with pytest.raises(BadOption, match="token ids are needed"):
+            memory.export(tmp_path / "all.kvz", [prompt])  # type: ignore[list-item]
+        with pytest.raises(BadOption, match="token ids are needed"):
+            memory.check(prompt)  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_memory_says_where_it_is(tmp_path: Path) -> None:
+    assert repr(PrefixMemory()) == "<PrefixMemory: RAM only>"
+    assert repr(PrefixMemory(tmp_path, remote="memory://x")) == f"<PrefixMemory: {tmp_path} and memory://x>"
+
+
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_what_another_machine_made_does_not_replace_ones_own(tmp_path: Path, on_disk: bool) -> None:
+    elsewhere = Origin("another build", 8)
+    other = bound(PrefixMemory(None), replace(BINDING, origin=elsewhere))
+    for link in other.links(FIRST):
+        other.save(make_block(link, origin=elsewhere))
+    other.export(tmp_path / "theirs.kv", [FIRST])
+    memory = filled(tmp_path / "a" if on_disk else None)
+    taken = memory.import_(tmp_path / "theirs.kv")
+    assert (taken.stored, taken.known) == (0, len(memory.links(FIRST)))
+    for found in memory.find(memory.links(FIRST)):
+        block = memory.load(found)
+        assert block is not None
+        assert block.origin == BINDING.origin
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
+def test_only_a_file_is_replaced(tmp_path: Path) -> None:
+    """root may replace /dev/null."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(StoreError, match="it is there, and no file"):
+        filled(None).export(tmp_path / "pipe", [FIRST])
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
 @pytest.mark.parametrize("on_disk", [True, False])
 def test_there_and_back(tmp_path: Path, on_disk: bool) -> None:
     memory = filled(tmp_path / "a" if on_disk else None)
     steps: list[tuple[int, int | None, str]] = []
-    prompts = None if on_disk else [FIRST, SECOND]
-    done = memory.export(tmp_path / "all.kvz", prompts, lambda *step: steps.append(step))
+    done = memory.export(tmp_path / "all.kvz", None, lambda *step: steps.append(step))
     n = len({link.key for ledger in (FIRST, SECOND) for link in memory.links(ledger)})
     assert (done.blocks, done.nbytes) == (n, (tmp_path / "all.kvz").stat().st_size)
     assert (steps[0], steps[-1]) == ((0, n, "blocks exported"), (n, n, "blocks exported"))

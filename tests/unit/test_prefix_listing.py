@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -169,7 +170,7 @@ def damage(file: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "problem"),
     [
-        (lambda file: file.unlink(), "the blocks that it stands on are gone"),
+        (lambda file: file.unlink(), "what came before is gone"),
         (damage, "damaged: its header is damaged"),
     ],
 )
@@ -193,3 +194,24 @@ def test_names_that_lead_in_circles_end(memory: PrefixMemory) -> None:
     assert info.name.startswith("acac")
     assert info.problem.startswith("damaged")
     assert remove(memory, [info.name]).blocks == 3
+
+
+def test_a_name_out_of_a_file_steers_nothing(memory: PrefixMemory) -> None:
+    save(memory, BRANCHES[0])
+    for note in memory.location.glob("notes/*"):  # type: ignore[union-attr]
+        note.write_text(json.dumps(json.loads(note.read_text()) | {"model": "evil\x1b[2J\ud800" + "x" * 9999}))
+    known = {binding.model for binding in PrefixMemory(memory.location).bindings.values()}
+    assert known == {"evil\N{REPLACEMENT CHARACTER}[2J\N{REPLACEMENT CHARACTER}" + "x" * 111}
+
+
+@pytest.mark.parametrize("how", ["clear", "clear the unbound", "remove"])
+def test_what_is_deleted_is_in_no_models_ram(tmp_path: Path, how: str) -> None:
+    memory = PrefixMemory(tmp_path)
+    one, other = bound(memory), bound(memory, "other")
+    save(one, BRANCHES[0])
+    save(other, BRANCHES[2])
+    if how == "remove":
+        remove(one, {*names(one), *names(other)})
+    else:
+        (one if how == "clear" else memory).clear()
+    assert (one.ram.nbytes, other.ram.nbytes, one.stats().disk_blocks) == (0, 0, 0)

@@ -28,7 +28,25 @@ def test_sizes(text: str, expected: int) -> None:
     assert parse_bytes(text) == expected
 
 
-@pytest.mark.parametrize("size", ["", "G", "-1", "1e3", "10 X", "1 2", -1, True, None, [], float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    "size",
+    [
+        "",
+        "G",
+        "-1",
+        "1e3",
+        "10 X",
+        "1 2",
+        pytest.param("9" * 400, id="long"),
+        -1,
+        True,
+        None,
+        [],
+        float("nan"),
+        float("inf"),
+        pytest.param(10**400, id="huge"),
+    ],
+)
 def test_what_is_no_size_is_refused(size: object) -> None:
     with pytest.raises(BadOption, match="a size is"):
         parse_bytes(size)  # type: ignore[arg-type]
@@ -55,7 +73,23 @@ def test_ages(age: object, expected: float | None) -> None:
     assert parse_seconds(age) == expected  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("age", ["", "5", "5y", "-1d", -1, True, float("nan"), float("inf"), []])
+@pytest.mark.parametrize(
+    "age",
+    [
+        "",
+        "5",
+        "5y",
+        "-1d",
+        pytest.param("9" * 400 + "d", id="long"),
+        -1,
+        True,
+        float("nan"),
+        float("inf"),
+        [],
+        pytest.param(10**400, id="huge"),
+        timedelta(-1),
+    ],
+)
 def test_what_is_no_age_is_refused(age: object) -> None:
     with pytest.raises(BadOption, match="an age is"):
         parse_seconds(age)  # type: ignore[arg-type]

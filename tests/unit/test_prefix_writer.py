@@ -198,6 +198,7 @@ def test_a_warning_that_is_an_error_ends_nothing(tmp_path: Path) -> None:
 
 def test_a_busy_store_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ipyllama.prefix.store.local.LOCK_PATIENCE", 0.1)
+    monkeypatch.setattr("ipyllama.prefix.store.writer.BUSY", 0.0)
     memory = bound(PrefixMemory(tmp_path))
     with LocalBackend(tmp_path).lock():
         memory.save(make_block(number(1)))
@@ -205,6 +206,19 @@ def test_a_busy_store_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     memory.save(make_block(number(2)))
     memory.flush(60)
     assert (memory.stats().problem, memory.stats().disk_blocks) == ("", 1)
+
+
+def test_a_busy_store_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At exit, say: a process that was stopped while it held the lock never lets it go."""
+    monkeypatch.setattr("ipyllama.prefix.store.local.LOCK_PATIENCE", 1.0)
+    memory = bound(PrefixMemory(tmp_path))
+    with LocalBackend(tmp_path).lock():
+        began = time.monotonic()
+        for n in range(20):
+            memory.save(make_block(number(n)))
+        assert memory.writer is not None
+        memory.writer.close()
+        assert time.monotonic() - began < 10
 
 
 def test_nothing_is_larger_than_the_limit(tmp_path: Path) -> None:

@@ -94,6 +94,11 @@ def test_switched_off_it_neither_finds_nor_keeps(tmp_path: Path) -> None:
         record(finish_reason="context"),
         record(timings={"queued": "long"}),
         record(timings={"of a later version": 1.0}),
+        record("half a character: \ud800"),
+        record(tokens=[]),
+        record(tokens=[True]),
+        record(tokens=[-1]),
+        record(tokens=[1 << 70]),
         {"text": "no more"},
     ],
 )
@@ -241,3 +246,14 @@ def test_git_ignores_a_folder_that_replies_came_to_first(tmp_path: Path) -> None
     memory.flush()
     LocalBackend(tmp_path / "new").write("block", [memoryview(b"state")])
     assert (tmp_path / "new" / ".gitignore").read_text() == "*\n"
+
+
+def test_a_folder_that_no_system_can_have_is_told_of_once() -> None:
+    told: list[str] = []
+    replies = Replies(Path("/", "a" * 300, "replies"), told.append)
+    replies.prepare()
+    assert replies.get(KEY) is None
+    replies.put(KEY, record())
+    replies.put(OTHER, record())
+    replies.flush()
+    assert (len(told), replies.get(KEY)) == (1, record())

@@ -37,8 +37,8 @@ def cache_table(stats: Stats, origin: str, *, on: bool = True, model: str = "") 
         facts["state"] = "off: nothing is looked up or saved (%llama cache on)"
     if stats.problem:
         facts["problem"] = stats.problem
-    if counts.damaged:
-        facts["damaged"] = _named(counts.damaged)
+    if damaged := [*counts.damaged, *counts.unsound]:
+        facts["damaged"] = _named(damaged)
     return status_table(facts, " · ".join(filter(None, ("Prefix memory", model))))
 
 
@@ -50,7 +50,8 @@ def prefix_table(
     shown = prefixes[:number]
     columns = _COLUMNS if texts is None else (*_COLUMNS, "ends with")
     rows = tuple(_row(info, now) + (() if texts is None else (_preview(info, texts),)) for info in shown)
-    notes = [f"{info.name} cannot be used: {info.problem}" for info in shown if info.problem]
+    problems = dict.fromkeys(info.problem for info in shown if info.problem)
+    notes = [f"{_names(shown, problem)} cannot be used: {problem}" for problem in problems]
     if len(prefixes) > number:
         notes.append(f"{format_count(len(prefixes) - number)} more: -n {len(prefixes)}")
     if texts is None and shown:
@@ -72,10 +73,14 @@ def _row(info: PrefixInfo, now: float) -> tuple[str, ...]:
     )
 
 
+def _names(prefixes: Sequence[PrefixInfo], problem: str) -> str:
+    return ", ".join(info.name for info in prefixes if info.problem == problem)
+
+
 def _preview(info: PrefixInfo, texts: Mapping[str, str]) -> str:
     text = one_line(texts.get(info.name, ""))
     if info.name not in texts:
-        return "(model not loaded)"
+        return "(cannot be used)" if info.problem else "(model not loaded)"
     if len(text) <= PREVIEW:
         return text
     end = text[1 - PREVIEW :]

@@ -14,6 +14,8 @@ from ipyllama.display.units import format_bytes, format_count
 
 _CELL: Final = "padding:.25em 1em .25em 0;vertical-align:top;text-align:"
 _HEAD: Final = f"border-bottom:1px solid var(--jp-border-color1,rgba(127,127,127,.5));{_CELL}"
+_SHORT: Final = 24
+"""Characters up to which a cell stays on one line: a number beside its unit, two words together."""
 _NAME: Final = f"color:var(--jp-ui-font-color2,#767676);font-weight:normal;{_CELL}"
 
 
@@ -126,8 +128,11 @@ def _padded(row: Sequence[str], widths: Sequence[int], right: frozenset[int]) ->
 
 
 def _cells(row: Sequence[str], right: frozenset[int], tag: str, style: str) -> str:
-    numbers = "right;white-space:nowrap"  # a number stays beside its unit
     return "".join(
-        f'<{tag} style="{style}{numbers if i in right else "left"}">{escape(cell)}</{tag}>'
+        f'<{tag} style="{style}{_set(cell, "right" if i in right else "left")}">{escape(cell)}</{tag}>'
         for i, cell in enumerate(row)
     )
+
+
+def _set(cell: str, side: str) -> str:
+    return f"{side};white-space:nowrap" if len(cell) <= _SHORT else side

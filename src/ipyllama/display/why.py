@@ -14,6 +14,7 @@ from ipyllama.display.units import format_count
 if TYPE_CHECKING:
     from ipyllama.chat import Turn
     from ipyllama.explain import Explanation, Span
+    from ipyllama.reply import Usage
 
 QUESTION: Final = 40
 """Characters of a turn's message."""
@@ -30,9 +31,7 @@ def turns_table(turns: Sequence[Turn], asked: Turn) -> Table:
             str(number),
             _shortened(one_line(turn.message)),
             format_count(turn.usage.prompt),
-            format_count(turn.usage.reused),
-            format_count(turn.usage.restored),
-            format_count(turn.usage.computed),
+            *("" if turn.replayed else format_count(n) for n in _sources(turn.usage)),
             turn.why.cause if turn.why else ("replayed" if turn.replayed else "nothing was read"),
         )
         for number, turn in enumerate(turns, start=1)
@@ -67,6 +66,10 @@ def explanation_html(explanation: Explanation) -> str:
 
 def explanation_bundle(explanation: Explanation) -> dict[str, str]:
     return {"text/plain": explanation_text(explanation), "text/html": explanation_html(explanation)}
+
+
+def _sources(usage: Usage) -> tuple[int, int, int]:
+    return usage.reused, usage.restored, usage.computed
 
 
 def _marked_text(spans: Sequence[Span], marks: tuple[str, ...]) -> str:

@@ -122,6 +122,8 @@ class Engine:
             work = [*self._waiting, *([self._running] if self._running else [])]
         if not already:
             self._work.put(None)
+            if self._context is not None:
+                self._context.abort()  # it may be warming up
         for each in work:
             for job in each.jobs:
                 job.cancel()
@@ -163,9 +165,19 @@ class Engine:
 
     def _serve(self) -> None:
         try:
+            self._warm_up()
             self._work_on()
         finally:
             self._ended.set()
+
+    def _warm_up(self) -> None:
+        if self._live is not None:
+            try:
+                self._live.warm_up()
+            except LlamaError:
+                self._live.clear()  # closed in the meantime, or whoever asks first is told what is wrong
+            finally:
+                native_log.forward()
 
     def _work_on(self) -> None:
         while (work := self._work.get()) is not None:

@@ -6,13 +6,16 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Final
 
 from ipyllama.errors import Interrupted
-from ipyllama.reply import Event, Finished, Reply
+from ipyllama.reply import Event, Finished, Prefill, Reply
 
 STOP_PATIENCE: Final = 30.0
 """Seconds to wait for a cancelled step before giving the prompt back all the same (a GPU step cannot be cut short)."""
+STILL: Final = 1.0
+"""Seconds in which nothing comes, after which `run` shows again that a prompt has begun."""
 
 
 class Job:
@@ -52,11 +55,15 @@ class Job:
         self._outcome(interrupted)
 
     def run(self, show: Callable[[Event], None]) -> Reply:
-        """Hand every event to `show` and return the reply. Ctrl-C works wherever it falls, also inside `show`."""
+        """Hand every event to `show` and return the reply. Ctrl-C works wherever it falls, also inside `show`.
+
+        The first piece of a long prompt may take a while: `show` gets a `Prefill` with each second of it.
+        """
         interrupted = False
+        event: Event | None = None
         while True:
             try:
-                event = self._next()
+                event = self._after(event)
                 if event is None:
                     break
                 show(event)
@@ -117,9 +124,19 @@ class Job:
         if self._reply is not None:
             show(Finished(self._reply))
 
-    def _next(self) -> Event | None:
-        """The next event, waited for; None at the end, however often it is asked for."""
-        event = self._events.get()
+    def _after(self, last: Event | None) -> Event | None:
+        """The next event; where a prompt has just begun and nothing comes for a while, the last one, so much later."""
+        if not isinstance(last, Prefill) or last.done > last.start:
+            return self._next()
+        try:
+            return self._next(STILL)
+        except queue.Empty:
+            return replace(last, seconds=last.seconds + STILL)
+
+    def _next(self, patience: float | None = None) -> Event | None:
+        """The next event, waited for; None at the end, however often it is asked for. Raises `queue.Empty` after
+        `patience` seconds."""
+        event = self._events.get(timeout=patience)
         if event is None:
             self._events.put(None)
         return event

@@ -35,6 +35,9 @@ class States(Protocol):
 
     def __len__(self) -> int: ...
 
+    def warm_up(self) -> None:
+        """Do once, before the first prompt, what the first use of a context costs. Leaves the sequence empty."""
+
     def begin(self, ledger: Ledger, reuse: Reuse) -> Start:
         """Make the sequence hold a start of the prompt, as long as can be had; never its last token."""
 

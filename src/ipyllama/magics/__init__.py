@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
@@ -35,6 +36,7 @@ class LlamaMagics(Magics):
                 "chats": lambda: self.session.chat_names,
                 "entries": self._prefix_names,
                 "turns": lambda: self.session.turn_names,
+                "bundles": lambda: sorted(path.name for path in Path().glob("*.kv")),
             }
         )
 

@@ -11,7 +11,7 @@ from ipyllama.display import ProgressLine, Table, View, status_table
 from ipyllama.display.cache import cache_table, prefix_table
 from ipyllama.display.units import format_bytes, format_limit, plural
 from ipyllama.errors import BadOption
-from ipyllama.magics.commands import CacheArgs
+from ipyllama.magics.commands import CacheArgs, size
 
 if TYPE_CHECKING:
     from ipyllama.ledger import Ledger
@@ -70,13 +70,13 @@ def _rm(session: Session, args: CacheArgs, view: View) -> None:
 
 def _limit(session: Session, args: CacheArgs, view: View) -> None:
     memory = session.memory
-    if args.ram is not None:
-        memory.ram.reduce(args.ram)
     deleted = 0
     if args.name is not None:
         _need_disk(memory)
-        memory.bytes_limit = args.name
+        memory.bytes_limit = size(args.name)
         deleted = memory.reduce_size()
+    if args.ram is not None:
+        memory.ram.reduce(args.ram)
     disk = f"{format_limit(memory.bytes_limit)} on disk, " if memory.location else ""
     changed = args.name is not None or args.ram is not None
     over = f"; {plural(deleted, 'block')} deleted that no longer had room" if deleted else ""
@@ -124,9 +124,16 @@ def _verify(session: Session, args: CacheArgs, view: View) -> None:
 
 def _flush(session: Session, args: CacheArgs, view: View) -> None:
     memory = session.memory
-    _need_disk(memory)
-    memory.flush()
-    view.line(memory.stats().problem or f"everything that was to be saved is in {memory.location}")
+    places = " and ".join(filter(None, memory.places))
+    if not places:
+        _need_disk(memory)
+    in_time = memory.flush()
+    said = (
+        f"everything that was to be saved is in {places}"
+        if in_time
+        else f"{memory.places[1]} is still being written to"
+    )
+    view.line(memory.stats().problem or said)
 
 
 def _export(session: Session, args: CacheArgs, view: View) -> None:
@@ -157,7 +164,7 @@ def _clear(session: Session, args: CacheArgs, view: View) -> None:
     stats = memory.stats()
     ram = f"{plural(stats.ram_blocks, 'block')} in RAM ({format_bytes(stats.ram_bytes)})"
     disk = f"{plural(stats.disk_blocks, 'block')} in {memory.location} ({format_bytes(stats.disk_bytes)})"
-    what = f"{disk} and {ram}" if memory.location else ram
+    what = f"{f'{disk} and ' if memory.location else ''}{ram}, and replies"
     if not args.yes:
         view.line(f"%llama cache clear --yes would delete {what}")
         return

@@ -17,10 +17,14 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def _size(text: str) -> int:
+def size(text: str) -> int:
+    """Bytes. Raises `BadOption`, also where the unit was left out: with a limit of 2 bytes everything would go."""
     from ipyllama.prefix.sizes import parse_bytes  # what it lies beside takes NumPy along
 
-    return parse_bytes(text)
+    found = parse_bytes(text)
+    if text.isdecimal() and 0 < found < 1 << 20:
+        raise BadOption(f"{text} would be that many bytes: write {text}M or {text}G")
+    return found
 
 
 def _age(text: str) -> float | None:
@@ -56,7 +60,7 @@ CACHE: Final = (
         "limit",
         "show the limits, or set them for this session; what is over goes, the least valuable first",
         "[SIZE]",
-        (Option(("--ram",), "SIZE", _size, "the limit in RAM, of the model in use; SIZE is written 500M or 2G"), _HELP),
+        (Option(("--ram",), "SIZE", size, "the limit in RAM, of the model in use; SIZE is written 500M or 2G"), _HELP),
     ),
     Command("where", "the folder, why it is that one, and how to have another", options=(_HELP,)),
     Command("off", "from now on nothing is looked up and nothing is saved, in this session", options=(_HELP,)),
@@ -73,11 +77,17 @@ CACHE: Final = (
             _HELP,
         ),
     ),
-    Command("import", "take in such a file; all of it is checked before anything is used", "FILE", (_HELP,)),
+    Command(
+        "import",
+        "take in such a file; all of it is checked before anything is used",
+        "FILE",
+        (_HELP,),
+        values="bundles",
+    ),
     Command(
         "clear",
         "delete everything; says first what that would be",
-        options=(Option(("--yes",), help="do it"), _HELP),
+        options=(Option(("-y", "--yes"), help="do it"), _HELP),
     ),
 )
 
@@ -192,6 +202,8 @@ def parse_line(line: str) -> LineArgs:
         return LineArgs("help")
     path, rest = _resolve(words)
     command = BY_PATH[path]
+    if command.commands and rest == ["help"]:
+        return LineArgs(path, help=True)
     values = _PARSERS[path].parse(rest)
     if command.commands and not values.get("help"):
         path = f"{path} {command.commands[0].name}"
@@ -226,7 +238,7 @@ def _resolve(words: Sequence[str], *, whole: bool = False) -> tuple[str, Sequenc
     """The full name of the subcommand that words begin with, and what follows it. With `whole` nothing may follow."""
     path, rest = "", words
     known: Sequence[Command] = COMMANDS
-    while known and rest and not rest[0].startswith("-"):
+    while known and rest and not rest[0].startswith("-") and not (path and rest == ["help"]):
         command = _known(rest[0], path, known)
         path, known, rest = f"{path} {command.name}".strip(), command.commands, rest[1:]
     if whole and rest:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import keyword
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args
 
 from ipyllama.errors import BadOption
 from ipyllama.magics.help import render_cell_help
 from ipyllama.magics.parser import Option, OptionParser, positive, split_line, whole
-from ipyllama.options import GenerateOptions, did_you_mean, option_names
+from ipyllama.options import GenerateOptions, Reuse, did_you_mean, option_names
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _DEFAULT: Final = GenerateOptions()
@@ -30,12 +30,6 @@ def _seed(text: str) -> int | str:
 def _variable(text: str) -> str:
     if not text.isidentifier() or keyword.iskeyword(text):
         raise BadOption(f"'{text}' cannot be the name of a variable")
-    return text
-
-
-def _reuse(text: str) -> str:
-    if text not in ("exact", "token"):
-        raise BadOption(f"exact or token is needed: got '{text}'")
     return text
 
 
@@ -112,7 +106,12 @@ CELL_OPTIONS: Final = (
     Option(("--grammar",), "FILE", help="let the text follow the GBNF grammar in FILE, or in a variable: {{name}}"),
     _sampling(("--seed",), "N", _seed, "the same seed gives the same answer; 'random' another one each time"),
     Option(("--stop",), "TEXT", _stop, "end before TEXT; \\n is a line end; may be given more than once", repeat=True),
-    _sampling(("--reuse",), "HOW", _reuse, "exact: as if computed from nothing; token: less to compute after an edit"),
+    Option(
+        ("--reuse",),
+        "HOW",
+        help="exact: as if computed from nothing; token: less to compute after an edit (default exact)",
+        choices=get_args(Reuse),
+    ),
     Option(("--fresh",), help="compute the answer even if this very request was answered before"),
     Option(("-o", "--out"), "VAR", _variable, "store the Reply (text, tokens, usage, timings) in this variable"),
     Option(("-q", "--quiet"), help="show nothing"),

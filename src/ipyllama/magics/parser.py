@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NoReturn
 from ipyllama.errors import BadOption
 from ipyllama.options import did_you_mean
 
-Values = Literal["models", "chats", "entries", "turns", "commands"]
+Values = Literal["models", "chats", "entries", "turns", "bundles", "commands"]
 """What Tab offers as a value."""
 
 
@@ -107,7 +107,7 @@ class OptionParser:
 
     def _refuse_option(self, word: str) -> NoReturn:
         name = word.partition("=")[0]
-        hint = did_you_mean(name, self._flags) or f"known are {', '.join(option.flags[-1] for option in self.options)}"
+        hint = did_you_mean(name, self._flags) or self._known()
         raise BadOption(f"unknown option '{name}' of {self.prog}: {hint}")
 
     def _refuse_word(self, word: str) -> NoReturn:
@@ -116,7 +116,11 @@ class OptionParser:
                 f"'{word}' is not an option of {self.prog}: the prompt goes below this line, a model after --model, "
                 'and a value with spaces in quotes, as in --system "Be brief."'
             )
-        raise BadOption(f"'{word}' is one word too many for {self.prog}: a name with spaces goes in quotes")
+        hint = f"a {self.argument.strip('[]').lower()} with spaces goes in quotes" if self.argument else self._known()
+        raise BadOption(f"'{word}' is one word too many for {self.prog}: {hint}")
+
+    def _known(self) -> str:
+        return f"known are {', '.join(option.flags[-1] for option in self.options)}"
 
 
 class _Argparse(argparse.ArgumentParser):

@@ -139,9 +139,9 @@ class Session:
         for llm in self.llms:
             _pause(llm, paused)
 
-    def llm_of(self, reply: Reply) -> LLM:
-        """The model that gave a reply; the one that answers now where that one is gone. Raises `NoModelLoaded`."""
-        return next((llm for llm in self.llms if llm.name == reply.model), None) or self.current
+    def llm_of(self, reply: Reply) -> LLM | None:
+        """The model that gave a reply, None where it is no longer loaded."""
+        return next((llm for llm in self.llms if llm.name == reply.model), None)
 
     def conversation(self, name: str | None = None) -> Chat:
         """A conversation with the model that answers; without a name the one of the newest answer, or the default one.

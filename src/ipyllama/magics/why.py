@@ -33,7 +33,9 @@ def run_why(session: Session, args: LineArgs, view: View) -> Any:
 
 
 def _explained(session: Session, reply: Reply, view: View) -> Explanation | None:
-    explanation = session.llm_of(reply).explain(reply)
-    if explanation is None:
+    llm = session.llm_of(reply)
+    if reply.why is None:
         view.line("replayed: nothing was read for it" if reply.replayed else "nothing was read for it")
-    return explanation
+    elif llm is None:
+        view.line(f"{reply.why} (text not shown: {reply.model} is not loaded)")
+    return llm.explain(reply) if llm else None

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from ipyllama.errors import BadBundle, BadState, StoreError
-from ipyllama.ledger import Ledger
+from ipyllama.ledger import Ledger, as_ledger
 from ipyllama.models import Progress
 from ipyllama.prefix.memory import PrefixMemory
 from ipyllama.prefix.records import Binding
@@ -75,6 +75,8 @@ def export_bundle(
     The file appears when it is complete. `progress` counts blocks. Raises `StoreError` where it cannot be written.
     """
     target = Path(path)
+    if target.exists() and not target.is_file():
+        raise StoreError(f"{target} is not written: it is there, and no file")
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     wanted = _all(memory) if prompts is None else _beginnings(memory, prompts)
     try:
@@ -109,11 +111,13 @@ def import_bundle(memory: PrefixMemory, path: str | os.PathLike[str], progress: 
 
 
 def _all(memory: PrefixMemory) -> list[tuple[bytes, bytes]]:
-    """(parent, key) of every stored block that leads back to the model's root, parents first."""
+    """(parent, key) of every block on disk or in RAM that leads back to the model's root, parents first."""
     memory.flush()
     following = defaultdict(list)
     for entry in memory.store.entries() if memory.store else ():
         following[entry.parent].append(entry.key)
+    for block in memory.ram.blocks():
+        following[block.link.parent.hex()[:16]].append(block.link.key)
     found, seen = [(b"", memory.binding.root)], set()
     for _, parent in found:
         for key in following[parent.hex()[:16]]:
@@ -127,8 +131,7 @@ def _beginnings(memory: PrefixMemory, prompts: Prompts) -> list[tuple[bytes, byt
     """(parent, key) of the blocks at hand for these prompts, parents first."""
     wanted: dict[tuple[bytes, bytes], None] = {}
     for prompt in prompts:
-        ledger = prompt if isinstance(prompt, Ledger) else Ledger().append_prompt(prompt)
-        wanted |= dict.fromkeys((link.parent, link.key) for link in memory.links(ledger))
+        wanted |= dict.fromkeys((link.parent, link.key) for link in memory.links(as_ledger(prompt)))
     return list(wanted)
 
 
@@ -251,6 +254,8 @@ def _require_room(memory: PrefixMemory, nbytes: int) -> None:
 
 def _keep(memory: PrefixMemory, block: Block) -> bool:
     """False if the block is here. Raises `StoreError`."""
+    if memory.has_own(block.link):
+        return False
     if memory.writer is None:
         known = block.link.key in memory.ram
         memory.ram.put(block)

@@ -91,7 +91,8 @@ def remove(memory: PrefixMemory, wanted: Iterable[str]) -> Removed:
     if memory.store is not None:
         _delete(memory.store, [node.entry for node in gone if node.entry is not None])
     for node in gone:
-        memory.ram.drop(node.key)
+        for ram in memory.rams:
+            ram.drop(node.key)
     return Removed(len(ends), len(gone), sum(node.nbytes for node in gone))
 
 
@@ -170,7 +171,7 @@ class _Chains:
             if len(tail) < TAIL:
                 tail = (tokens + tail)[-TAIL:]
         if not problem and start > 0:
-            problem = "the blocks that it stands on are gone"
+            problem = "what came before is gone"
         last = path[0]
         return PrefixInfo(
             name=self.ends[end],

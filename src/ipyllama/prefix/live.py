@@ -8,14 +8,15 @@ is put together from what is live and from blocks that come back.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import takewhile
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ipyllama import _core
+from ipyllama import _core, crash
 from ipyllama.engine import Start, piece_ends, shared_end
 from ipyllama.errors import BadArgument, BadState, CannotTrim, LlamaError
 from ipyllama.ledger import Ledger, common_prefix
@@ -54,16 +55,35 @@ class Live:
         self._unusable: set[bytes] = set()  # keys that `find` sees and that could not be used for this prompt
         self._refused = False  # a cut was wanted and could not be made
         self._n_damaged = 0  # entries that were known to be damaged before this prompt
-        self._buffer = np.empty(0, np.uint8)  # blocks from disk are read into the same memory again and again
+        self._rooms = [np.empty(0, np.uint8)] * 2  # blocks from disk are read into the same memory again and again
 
     def __len__(self) -> int:
         return len(self._tokens)
 
+    def warm_up(self) -> None:
+        """One token there and back: llama.cpp makes its buffers, and the layout of states is learnt."""
+        filler = 0
+        with crash.running(f"making a context for {self.memory.binding.model}"):
+            self.sequence.decode([filler])
+            state = self.sequence.save()
+            self.sequence.clear()
+            self.sequence.append(state, [filler])
+            self.sequence.clear()
+
     def begin(self, ledger: Ledger, reuse: Reuse = "exact") -> Start:
         """Make the sequence hold the longest start of the prompt that is at hand; its last token never counts.
 
-        Afterwards `evaluate` continues from the returned position.
+        Afterwards `evaluate` continues from the returned position. What goes wrong leaves the sequence empty.
         """
+        try:
+            return self._begin(ledger, reuse)
+        except BaseException:
+            # It may hold another prompt's tokens still, and `finish` is told of this one.
+            self.clear()
+            self._links, self._kept = [], 0
+            raise
+
+    def _begin(self, ledger: Ledger, reuse: Reuse) -> Start:
         self._pending = self._probe = None
         self._restored, self._unusable, self._refused = (), set(), False
         self._to_the_token = reuse == "token" and self._can_trim
@@ -75,9 +95,14 @@ class Live:
             if len(self._tokens) == plan.keep and (not plan.found or self._append(plan.found)):
                 break
         n = len(self._tokens)
-        self._round_exact(ledger)
-        self._links = self.memory.links(ledger, None if self._exact == n else self._exact)
-        self._kept = sum(link.end <= n for link in self._links)
+        # Evaluation that goes on inside a piece is not what a cold run does: exact is then what ends with a piece.
+        self._exact = min(self._exact, self._shared(ledger))
+        if self._exact < n:
+            self._links = self.memory.links(ledger, self._exact)
+        # What was evaluated while the memory was off, or was deleted since, is handed over again: nothing that is
+        # saved after it could be found without it.
+        self._kept = self._n_kept(n)
+        self._keep_reached()
         damaged = self.memory.counts.damaged[self._n_damaged :]
         why = explain(self.memory, ledger, self._n_ctx, Facts(n, "; ".join(damaged), self._refused))
         return Start(plan.keep, n - plan.keep, exact=self._exact == n, why=why)
@@ -162,15 +187,16 @@ class Live:
         return found
 
     def _append(self, wanted: Sequence[Found]) -> bool:
-        """Put blocks after what is live: all of them, or none and the sequence is empty."""
+        """Put blocks after what is live: all of them; or none, and the sequence is as it was, or empty."""
         began = time.perf_counter()
         exact_keys = {link.key for link in self._links}
         blocks: list[Block] = []
-        for found in wanted:
-            block = self._fetch(found)
+        for found, loaded in zip(wanted, self._loaded(wanted), strict=True):
+            block = self._fetch(found, loaded)
             if block is None:
                 self._unusable.add(found.link.key)
-                self.clear()
+                if blocks or len(self.sequence) != len(self._tokens):
+                    self.clear()
                 return False
             same = block.origin == self.memory.binding.origin and found.link.key in exact_keys
             if same and self._exact == len(self._tokens):
@@ -183,9 +209,19 @@ class Live:
         self.memory.restored(wanted, blocks, time.perf_counter() - began)
         return True
 
-    def _fetch(self, found: Found) -> Block | None:
+    def _loaded(self, wanted: Sequence[Found]) -> Iterator[Block | None]:
+        """The blocks, each valid until the next but one: while one is appended, the next is read and checked."""
+        with ThreadPoolExecutor(1, "ipyllama-read") as reader:
+            coming: Future[Block | None] | None = None
+            for number, found in enumerate(wanted):
+                block = coming.result() if coming else self.memory.load(found, self._room(found, number))
+                if number + 1 < len(wanted):
+                    following = wanted[number + 1]
+                    coming = reader.submit(self.memory.load, following, self._room(following, number + 1))
+                yield block
+
+    def _fetch(self, found: Found, block: Block | None) -> Block | None:
         """Bring a block to the end of the sequence; None, and it may be there in part, where that cannot be done."""
-        block = self.memory.load(found, self._room(found))
         if block is None or (block.origin != self.memory.binding.origin and not self._to_the_token):
             return None
         try:
@@ -201,18 +237,12 @@ class Live:
                 return None
         return block
 
-    def _round_exact(self, ledger: Ledger) -> None:
-        """Evaluation that goes on inside a piece is not what a cold run does: exact is then what ends with a piece."""
-        n = len(self._tokens)
-        if self._exact == n == self._shared(ledger):
-            return
-        self._exact = min(self._exact, self._shared(ledger))
-
-    def _room(self, found: Found) -> NDArray[np.uint8]:
+    def _room(self, found: Found, number: int) -> NDArray[np.uint8]:
         needed = int(len(found.link.tokens) * self.memory.rates.bytes_per_token * 1.5)
-        if self._buffer.nbytes < needed:
-            self._buffer = np.empty(needed, np.uint8)
-        return self._buffer
+        turn = number % len(self._rooms)
+        if self._rooms[turn].nbytes < needed:
+            self._rooms[turn] = np.empty(needed, np.uint8)
+        return self._rooms[turn]
 
     def _cut(self, n: int) -> None:
         """Drop what follows the first n tokens; everything, where that cannot be done."""
@@ -243,6 +273,13 @@ class Live:
 
     # -- the way out --------------------------------------------------------------------------------------
 
+    def _n_kept(self, n: int) -> int:
+        """How many of the blocks up to position n the memory has; what it has lost is saved again if all have room."""
+        live = [link for link in self._links if link.end <= n]
+        room = max(self.memory.ram.bytes_limit, self.memory.bytes_limit)
+        fits = n * self.memory.rates.bytes_per_token <= room
+        return len(self.memory.find(live)) if fits else len(live)
+
     def _keep_reached(self) -> None:
         """Copy out the blocks that the sequence has reached the end of."""
         while self._kept < len(self._links) and self._links[self._kept].end <= len(self._tokens):
@@ -253,7 +290,8 @@ class Live:
             try:
                 state = self.sequence.save(link.start, link.end)
             except CannotTrim:  # recurrent state has moved on; the chain ends here
-                self._links = self._links[: self._kept - 1]
+                self._kept -= 1
+                self._links = self._links[: self._kept]
                 return
             if link.end == len(self._tokens):
                 self._pending = (link, state)  # the next step may tell what the model says after it

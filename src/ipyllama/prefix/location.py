@@ -24,7 +24,7 @@ def notebook() -> Path | None:
     """The notebook that this kernel belongs to, as Jupyter named it when the kernel started."""
     name = os.environ.get("JPY_SESSION_NAME", "")
     path = Path(name)
-    return path if path.is_absolute() and path.suffix == ".ipynb" and path.parent.is_dir() else None
+    return path if path.is_absolute() and path.suffix == ".ipynb" and os.path.isdir(path.parent) else None
 
 
 def usual_location() -> Path | str | None:
@@ -76,4 +76,6 @@ def memory_for(cache: Cache) -> PrefixMemory:
 
 
 def _place(chosen: str) -> Path | str:
-    return chosen if "://" in chosen else Path(chosen).expanduser().absolute()
+    if "://" in chosen:
+        return chosen
+    return Path(os.path.expanduser(chosen)).absolute()  # a user who is not there is a folder's name, as in a shell

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
+import logging
 import os
 import time
 import warnings
+import weakref
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from ipyllama.errors import BadOption
-from ipyllama.ledger import Ledger
+from ipyllama.ledger import Ledger, as_ledger
 from ipyllama.models import Progress
 from ipyllama.prefix.ram import RamTier
 from ipyllama.prefix.rates import Rates
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 BYTES_LIMIT: Final = "10G"
 RAM_LIMIT: Final = 1 << 30
+_log: Final = logging.getLogger("ipyllama.prefix")
 
 
 class PrefixMemory(Tiers):
@@ -66,12 +68,15 @@ class PrefixMemory(Tiers):
             if remote is not None:
                 raise BadOption(f"{location} is a remote already: give location a folder, or leave out remote")
             location, remote, write_through = None, str(location), True
+        if location is not None and backend == "local":
+            location = Path(os.path.expanduser(location)).absolute()  # %cd does not move it
         self.location = Path(location) if location is not None else None
         self.age_limit, self.verbose = parse_seconds(age_limit), verbose
         self.rates, self.ram, self.counts = Rates(), RamTier(parse_bytes(ram_limit)), Counts()
         self.store = BlockStore(make_backend(backend, location)) if location is not None else None
         self.writer = Writer(self.store, parse_bytes(bytes_limit), self._warn, self.age_limit) if self.store else None
         self._bindings: dict[bytes, Binding] = {}
+        self._views: weakref.WeakSet[PrefixMemory] = weakref.WeakSet([self])
         if isinstance(remote, str):
             remote = make_backend("fsspec", remote)
         options = RemoteOptions(write_through, remote_timeout)
@@ -80,17 +85,21 @@ class PrefixMemory(Tiers):
         self.paused = False
         self.replies = Replies(replies_location(self.location), self._warn)
 
+    def __repr__(self) -> str:
+        return f"<PrefixMemory: {' and '.join(filter(None, self.places)) or 'RAM only'}>"
+
     # -- a model's view -----------------------------------------------------------------------------------
 
     def bind(self, binding: Binding, ram_limit: int | str | None = None) -> Self:
         """The same store, asked about one model; RAM is the model's own."""
         bound = copy.copy(self)
         bound._binding, bound.rates, bound.counts = binding, Rates(), Counts()
-        bound._outdated = set()
+        bound.outdated, bound._refused = set(), set()
         self._bindings[binding.root] = binding
         if self.writer is not None:
             self.writer.note(f"model-{binding.root.hex()[:16]}", binding.as_note())
         bound.ram = RamTier(self.ram.bytes_limit if ram_limit is None else parse_bytes(ram_limit))
+        self._views.add(bound)
         return bound
 
     @property
@@ -101,13 +110,18 @@ class PrefixMemory(Tiers):
         return {binding.root: binding for binding in known} | self._bindings
 
     @property
+    def rams(self) -> list[RamTier]:
+        """What every model that has used this memory keeps in RAM."""
+        return [view.ram for view in list(self._views)]
+
+    @property
     def places(self) -> tuple[str, str]:
         """Where blocks are kept and looked for beside RAM: here and elsewhere; empty where nowhere."""
         return (str(self.location or ""), self.remote.name if self.remote else "")
 
     def check(self, tokens: Ledger | Sequence[int]) -> Check:
-        """What a prompt of these tokens would find in RAM, on disk and at the remote."""
-        ledger = tokens if isinstance(tokens, Ledger) else Ledger().append_prompt(tokens)
+        """What a prompt of these tokens would find in RAM, on disk and at the remote. Raises `BadOption` for text."""
+        ledger = as_ledger(tokens)
         links = [link for link in self.links(ledger) if link.end < len(ledger)]
         self.ask_remote(links)
         found = self.find(links)
@@ -148,8 +162,9 @@ class PrefixMemory(Tiers):
             self.writer.bytes_limit = parse_bytes(limit)
 
     def clear(self) -> None:
-        """Forget everything, in RAM and on disk. Raises `StoreError`."""
-        self.ram.clear()
+        """Forget everything, in RAM and on disk, of every model. Raises `StoreError`."""
+        for ram in self.rams:
+            ram.clear()
         self.replies.clear()
         self.reduce_size(bytes_limit=0)
 
@@ -174,8 +189,8 @@ class PrefixMemory(Tiers):
         prompts: Iterable[Ledger | Sequence[int]] | None = None,
         progress: Progress | None = None,
     ) -> Exported:
-        """Write prefix states of this model to one file: all that are on disk, or the beginnings of `prompts` (ledgers,
-        or lists of token ids) that are here. `progress` is called with (done, total, label), in blocks.
+        """Write prefix states of this model to one file: all that are here, or the beginnings of `prompts` (ledgers, or
+        lists of token ids). `progress` is called with (done, total, label), in blocks.
 
         Whoever gets the file can read the prompts' token ids in it. Raises `StoreError` where it cannot be written.
         """
@@ -196,7 +211,9 @@ class PrefixMemory(Tiers):
 
     def verify(self, progress: Progress | None = None) -> list[str]:
         """Read every block on disk; damaged ones are quarantined and named."""
-        return self.store.verify(progress) if self.store else []
+        damaged = self.store.verify(progress) if self.store else []
+        self.counts.unsound += damaged
+        return damaged
 
     def stats(self) -> Stats:
         """What is where. Looks at every file of the store."""
@@ -217,6 +234,10 @@ class PrefixMemory(Tiers):
     # -- within -------------------------------------------------------------------------------------------
 
     def _warn(self, problem: str) -> None:
-        if self.verbose:
-            with contextlib.suppress(UserWarning):  # an error, where warnings are; no answer ends with it
-                warnings.warn(problem, stacklevel=2)
+        if not self.verbose:
+            return
+        try:
+            # From a thread that writes: no line of the user's, and none of ours, has anything to do with it.
+            warnings.warn_explicit(problem, UserWarning, "ipyllama", 1)
+        except UserWarning:  # where warnings are errors: this one costs no answer
+            _log.warning(problem)

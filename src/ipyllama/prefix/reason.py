@@ -10,13 +10,14 @@ from ipyllama.engine import piece_ends, shared_end
 from ipyllama.ledger import Ledger
 from ipyllama.prefix.keys import chain
 from ipyllama.prefix.memory import PrefixMemory
-from ipyllama.prefix.records import Binding
+from ipyllama.prefix.records import Binding, legible
 from ipyllama.prefix.search import nearest_stored
 from ipyllama.prefix.seen import Prompt
 from ipyllama.why import SHOWN, Cause, Why
 
 ALIKE: Final = 16
 """Leading tokens in common from which on a prompt counts as an earlier one that was changed."""
+OUTDATED: Final = "it was computed with another number of threads or build, whose sums differ in the last bits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,9 @@ def explain(memory: PrefixMemory, ledger: Ledger, n_ctx: int, facts: Facts) -> W
     n_common, other = memory.seen.nearest(memory.binding.root, ledger.tokens)
     if other is not None and other.root != memory.binding.root:
         n_common, other = 0, None
-    if other is not None and n_common > facts.kept:
+    if memory.outdated and any(link.end > facts.kept and link.key in memory.outdated for link in memory.links(ledger)):
+        why = replace(why, cause="different settings", detail=OUTDATED)
+    elif other is not None and n_common > facts.kept:
         why = _compared(why, ledger, n_common, other, refused=facts.refused)
     else:
         why = _compared_with_stored(memory, why, ledger, n_ctx)
@@ -66,7 +69,7 @@ def _compared(why: Why, ledger: Ledger, n_common: int, other: Prompt, *, refused
 def _compared_with_stored(memory: PrefixMemory, why: Why, ledger: Ledger, n_ctx: int) -> Why:
     """With what other processes have left, and with other models' prompts."""
     n_common, tokens = nearest_stored(memory, ledger, n_ctx)
-    if n_common < len(tokens) and n_common >= ALIKE:
+    if ALIKE <= n_common < min(len(tokens), len(ledger)):
         return replace(_parting(why, n_common, ledger.tokens, tokens), cause="text changed")
     if why.kept:
         return why
@@ -88,7 +91,7 @@ def _of_another(why: Why, mine: Binding, other: Binding) -> Why:
     if mine.weights != other.weights:
         return replace(why, cause="different model", detail=f"{other.model} has read it, this is {mine.model}")
     changed = [name for name, value in mine.settings.items() if other.settings.get(name) != value]
-    names = ", ".join(f"{name} was {other.settings.get(name)}" for name in changed)
+    names = ", ".join(f"{name} was {legible(other.settings.get(name))}" for name in changed)
     return replace(why, cause="different settings", detail=names)
 
 

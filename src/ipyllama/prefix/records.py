@@ -6,11 +6,13 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from ipyllama.prefix.keys import KEY_BYTES, Cut, Link, root_key
 from ipyllama.prefix.store.block import Origin
 
+SHOWN: Final = 120
+"""Characters of a name or setting that a file tells."""
 Place = Literal["RAM", "disk", "remote"]
 
 
@@ -59,8 +61,13 @@ class Binding:
             } if grid > 0 and len(fingerprint) == 2 * KEY_BYTES:
                 with contextlib.suppress(ValueError):
                     key = bytes.fromhex(fingerprint)
-                    return cls(key, Cut(grid, sampled), Origin(build, n_threads), model, weights, settings)
+                    return cls(key, Cut(grid, sampled), Origin(build, n_threads), legible(model), weights, settings)
         return None
+
+
+def legible(text: object) -> str:
+    """What a file says, fit to be shown: a short line without control characters and halves of characters."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in str(text)[:SHOWN])
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +117,9 @@ class Counts:
     seconds: float = 0.0
     """of computing that restoring has spared"""
     damaged: list[str] = field(default_factory=list)
-    """what was quarantined, and why"""
+    """what was quarantined when a prompt wanted it, and why"""
+    unsound: list[str] = field(default_factory=list)
+    """what `verify` has quarantined, and why"""
 
 
 @dataclass(frozen=True, slots=True)

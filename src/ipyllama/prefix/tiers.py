@@ -26,6 +26,8 @@ CHILDREN: Final = 64
 """Blocks after the same block that are looked at for the one most like a prompt: the latest."""
 TELLING: Final = 1 << 20
 """Bytes. Restoring fewer tells of overheads, not of a rate."""
+FLUSH: Final = 10.0
+"""Seconds that what waits to be written is waited for, before a block is set aside."""
 NOTICED: Final = 0.02
 """Seconds. A block that takes this much longer to restore than to compute is not kept."""
 
@@ -46,7 +48,8 @@ class Tiers:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._binding: Binding | None = None
-        self._outdated: set[bytes] = set()  # keys of blocks that another build or number of threads made
+        self.outdated: set[bytes] = set()  # keys of blocks that another build or number of threads made
+        self._refused: set[bytes] = set()  # keys of blocks that were set aside and not computed anew
 
     @property
     def binding(self) -> Binding:
@@ -106,7 +109,7 @@ class Tiers:
         if block is None or block.link != found.link:  # a hash alone is never believed
             return None
         if block.origin != self.binding.origin:
-            self._outdated.add(found.link.key)
+            self.outdated.add(found.link.key)
         return block
 
     # -- what the worker reports -------------------------------------------------------------------------
@@ -117,7 +120,7 @@ class Tiers:
             return False
         kept = self.ram.bytes_limit > 0 or (self.writer is not None and self.writer.ready)
         lost = self.restore_seconds([Found(link, "disk")]) - self.rates.prefill.seconds(len(link.tokens))
-        return kept and lost < NOTICED and (link.key in self._outdated or self._place(link) in (None, "remote"))
+        return kept and lost < NOTICED and (link.key in self.outdated or self._place(link) in (None, "remote"))
 
     def restored(self, found: Sequence[Found], blocks: Sequence[Block], seconds: float) -> None:
         """Take note of a restore that worked, for the rates and the eviction."""
@@ -132,7 +135,8 @@ class Tiers:
     def save(self, block: Block) -> None:
         """Keep a block in RAM, and on disk soon, in place of one that another build or number of threads made."""
         self.ram.put(block)
-        self._outdated.discard(block.link.key)
+        self.outdated.discard(block.link.key)
+        self._refused.discard(block.link.key)
         self.rates.bytes_per_token = block.nbytes / len(block.link.tokens)
         if self.writer is not None:
             self.writer.put(block)
@@ -141,8 +145,20 @@ class Tiers:
         with self._lock:
             self.counts.saved += 1
 
+    def has_own(self, link: Link) -> bool:
+        """True if what is here was made by this build and number of threads: nobody else's is worth more."""
+        block = self.ram.get(link.key)
+        if block is not None and block.origin == self.binding.origin:
+            return True
+        return self.store is not None and self.store.origin(link.parent, link.key) == self.binding.origin
+
     def quarantine(self, link: Link, why: str) -> None:
-        """Never use this block again."""
+        """Never use this block again, until it is computed anew."""
+        self._refused.add(link.key)
+        if self.remote is not None:
+            self.remote.refuse(link.key)
+        if self.writer is not None:
+            self.writer.flush(FLUSH)  # it may have come from the remote just now, and be written behind our back
         self.ram.drop(link.key)
         if self.store is not None:
             self.store.quarantine(link.parent, link.key)
@@ -174,7 +190,9 @@ class Tiers:
                     yield link, "disk"
 
     def _keep(self, block: Block) -> None:
-        """What came from the remote is at hand from now on."""
+        """What came from the remote is at hand from now on, unless there is better here."""
+        if block.link.key in self._refused or (block.origin != self.binding.origin and self.has_own(block.link)):
+            return
         self.ram.put(block)
         if self.writer is not None:
             self.writer.put(block)

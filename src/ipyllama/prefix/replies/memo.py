@@ -80,7 +80,7 @@ class Replies:
 
     def prepare(self) -> None:
         """Open what is on disk, in the background: joblib takes its time to be imported."""
-        if self.location is not None and self.location.is_dir():
+        if self._is_there():
             self._later(self._open)
 
     def flush(self) -> None:
@@ -103,7 +103,7 @@ class Replies:
         with self._lock:
             self._recent.clear()
             self._nbytes = 0
-        if self.location is not None and self.location.is_dir() and self._open():
+        if self._is_there() and self._open():
             self._memory.clear(warn=False)
 
     # -- RAM ------------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ class Replies:
     # -- disk -----------------------------------------------------------------------------------------------
 
     def _read(self, key: str) -> dict[str, Any] | None:
-        if self.location is None or not self.location.is_dir() or not self._open():
+        if not self._is_there() or not self._open():
             return None
         try:
             entry = self._memoised(key, None)
@@ -155,6 +155,9 @@ class Replies:
                     self._fail(str(error))
             return self._memoised is not None
 
+    def _is_there(self) -> bool:
+        return self.location is not None and os.path.isdir(self.location)  # Path.is_dir may raise
+
     def _fail(self, problem: str) -> None:
         self.problem = problem
         self._warn(problem)
@@ -189,13 +192,27 @@ def _sound(entry: Any, key: str) -> bool:
     match entry:
         case {
             "key": str(whose),
-            "record": {"text": str(), "tokens": list(tokens), "finish_reason": str(reason), "timings": dict(timings)},
+            "record": {
+                "text": str(text),
+                "tokens": list(tokens),
+                "finish_reason": str(reason),
+                "timings": dict(timings),
+            },
         }:
             known = {field.name for field in dataclasses.fields(Timings)}
             numbers = set(timings) <= known and all(isinstance(value, int | float) for value in timings.values())
-            ids = all(isinstance(token, int) for token in tokens)
-            return whose == key and reason in ENDINGS and numbers and ids
+            ids = bool(tokens) and all(type(token) is int and 0 <= token < 1 << 31 for token in tokens)
+            return whose == key and reason in ENDINGS and numbers and ids and _is_text(text)
     return False
+
+
+def _is_text(text: str) -> bool:
+    """False for halves of characters, which JSON can hold and no front end can be sent."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _run(function: Callable[..., object], *arguments: Any) -> None:

@@ -25,8 +25,8 @@ class ModelReplies:
     """The replies of one loaded model. Besides the request they depend on weights and settings, build, threads and GPU
     layers; not on the context's length, which only has to hold them."""
 
-    def __init__(self, replies: Replies, binding: Binding, n_gpu_layers: int, n_ctx: int) -> None:
-        self._replies, self._n_ctx = replies, n_ctx
+    def __init__(self, replies: Replies, binding: Binding, n_gpu_layers: int, n_ctx: int, n_vocab: int) -> None:
+        self._replies, self._n_ctx, self._n_vocab = replies, n_ctx, n_vocab
         origin = binding.origin
         self._settings = [FORMAT, binding.fingerprint.hex(), origin.build, origin.n_threads, n_gpu_layers]
         replies.prepare()
@@ -36,6 +36,8 @@ class ModelReplies:
         record = self._replies.get(self._key(request))
         prompt = len(request.prompt)
         if record is None or prompt >= self._n_ctx or prompt + len(record["tokens"]) - 1 > self._n_ctx:
+            return None
+        if max(record["tokens"]) >= self._n_vocab:  # files tell what they like, and the next turn would be built on it
             return None
         return Reply(
             text=record["text"],

@@ -131,11 +131,6 @@ class BlockStore:
         self._refused.discard(name)
         return sum(part.nbytes for part in parts)
 
-    def remove(self, parent: bytes, key: bytes) -> None:
-        """Forget a block by its name."""
-        with contextlib.suppress(OSError, StoreError):
-            self.backend.delete(block_name(parent, key))
-
     def delete(self, entry: Entry) -> None:
         """Forget a block; one that is gone already is no error."""
         self.backend.delete(entry.name)

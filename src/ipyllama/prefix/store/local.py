@@ -187,7 +187,7 @@ class LocalBackend:
                 errno.EROFS: f"the disk is read-only: {_ELSEWHERE}",
                 errno.EACCES: f"it may not be written to: {_ELSEWHERE}",
                 errno.EPERM: f"it may not be written to: {_ELSEWHERE}",
-            }.get(error.errno or 0, error.strerror or str(error))
+            }.get(error.errno or 0, f"{error.strerror or error}: {_ELSEWHERE}")
             raise StoreError(f"nothing is saved in {self.folder}: {reason}") from error
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import dropwhile, islice, takewhile
 from typing import Any, Final, TypeVar
 
-from ipyllama.errors import BadOption, BadState, LlamaError
+from ipyllama.errors import BadOption, BadState
 from ipyllama.prefix.keys import Link
 from ipyllama.prefix.store.backend import StoreBackend
 from ipyllama.prefix.store.block import Block
@@ -113,6 +113,12 @@ class RemoteTier:
             self._reading.succeed()
         return block
 
+    def refuse(self, key: bytes) -> None:
+        """Never bring this block again: what it holds is wrong."""
+        self._remember(key, False, for_ever=True)
+        self._found.pop(key, None)
+        self._coming.pop(key, None)
+
     def put(self, block: Block) -> None:
         """Send a block soon, if blocks are to be sent. Returns at once."""
         if not self.options.write_through or not self._writing.well:
@@ -161,7 +167,7 @@ class RemoteTier:
         try:
             if not self._store.has(link.parent, link.key):
                 self._store.write(block)
-        except (OSError, LlamaError) as error:
+        except Exception as error:  # noqa: BLE001 - see `_wait`
             self._writing.fail(f"nothing is sent to {self.name}: {error}")
         else:
             self._remember(link.key, True)
@@ -175,7 +181,7 @@ class RemoteTier:
             self._reading.fail(f"{self.name} did not answer in time")
         except BadState as error:
             self._reading.fail(f"a block from {self.name} is of no use: {error}")
-        except (OSError, LlamaError) as error:
+        except Exception as error:  # noqa: BLE001 - anybody may have written what is asked there
             self._reading.fail(f"{self.name} cannot be read: {error}")
         else:
             self._reading.answered()

@@ -28,6 +28,8 @@ TENDED: Final = 86400.0
 """Seconds between two looks at every block: what was not used for too long goes, and the sum is counted anew."""
 QUARANTINED: Final = 7 * 86400.0
 """Seconds that a damaged block is kept to be looked at, if there is room."""
+BUSY: Final = 10.0
+"""Seconds without saving once other processes have kept the store busy: at exit nobody waits for each block anew."""
 RETRY: Final = 60.0
 """Seconds after a failure until saving is tried again; they double each time."""
 _log: Final = logging.getLogger("ipyllama.prefix")
@@ -52,7 +54,7 @@ class Writer:
         self.store, self.bytes_limit, self.age_limit = store, bytes_limit, age_limit
         self.failed = ""
         self._warn = warn
-        self._retry, self._wait = 0.0, RETRY
+        self._retry, self._wait, self._busy = 0.0, RETRY, -math.inf
         self._queue: queue.SimpleQueue[Block | None] = queue.SimpleQueue()
         self._pending = 0
         self._idle = threading.Condition()
@@ -153,11 +155,12 @@ class Writer:
             del block
 
     def _try(self, block: Block) -> None:
-        if not self.ready:
+        if not self.ready or time.monotonic() < self._busy:
             return
         try:
             self.write(block)
         except StoreBusy:
+            self._busy = time.monotonic() + BUSY
             _log.debug("a block was not saved: other processes keep the store busy")
         except (StoreError, OSError) as error:
             self._fail(str(error))
