@@ -99,15 +99,12 @@ def sizes(peers: list[Peer], folder: Path) -> Lines:
     ]
     ideal = 0.0
     for peer in peers:
-        for mode, label in (("branches", ""), ("turns", ", as turns after one turn")):
-            if mode == "turns" and not peer.has_turns:
-                continue
-            place = made(folder / f"{mode}-{peer.name}")
-            found = peer.run(mode, place)
-            ideal = ideal or found["bytes_per_token"] * (PREFIX + BRANCHES * (TAIL + REPLY))
-            nbytes = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
-            lines.append((peer.name + label, figure(nbytes / 1e6, "MB"), f"{nbytes / ideal:.2f} x"))
-            shutil.rmtree(place)
+        place = made(folder / f"branches-{peer.name}")
+        found = peer.run("branches", place)
+        ideal = ideal or found["bytes_per_token"] * (PREFIX + BRANCHES * (TAIL + REPLY))
+        nbytes = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
+        lines.append((peer.name, figure(nbytes / 1e6, "MB"), f"{nbytes / ideal:.2f} x"))
+        shutil.rmtree(place)
     return lines
 
 

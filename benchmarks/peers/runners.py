@@ -31,7 +31,6 @@ class Peer:
 
     name: str
     run: Callable[[str, Path], dict[str, Any]]
-    has_turns: bool = False
 
 
 def everyone(python: Path, work: Work) -> list[Peer]:
@@ -41,6 +40,9 @@ def everyone(python: Path, work: Work) -> list[Peer]:
 
     def process(*command: str) -> Callable[[str, Path], dict[str, Any]]:
         return lambda mode, folder: last_line(output(*command, mode, str(folder), stdin=asked))
+
+    def ours(how: str) -> Callable[[str, Path], dict[str, Any]]:
+        return process(sys.executable, "-m", "benchmarks.peers.ours", how)
 
     def slots(mode: str, folder: Path) -> dict[str, Any]:
         with server.running(program, work, folder) as running:
@@ -52,8 +54,9 @@ def everyone(python: Path, work: Work) -> list[Peer]:
             return last_line(output(*command, stdin=asked))
 
     return [
-        Peer("ipyllama", process(sys.executable, "-m", "benchmarks.peers.ours", "exact"), has_turns=True),
-        Peer('ipyllama, reuse="token"', process(sys.executable, "-m", "benchmarks.peers.ours", "token")),
+        Peer("ipyllama", ours("exact")),
+        Peer("ipyllama, [document, question]", ours("parts")),
+        Peer('ipyllama, reuse="token"', ours("token")),
         Peer("llama-cpp-python, disk cache", process(str(python), str(HERE / "llama_cpp_python_run.py"))),
         Peer("llama-server, slots by hand", slots),
         Peer("stillwarm with llama-server", stillwarm),

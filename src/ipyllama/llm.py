@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import reprlib
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -26,7 +27,7 @@ from ipyllama.prefix.location import Cache, memory_for
 from ipyllama.prefix.replies.replay import ModelReplies, replay
 from ipyllama.reply import Delta, Event, Finished, Reply
 from ipyllama.sharing import LoadedModels
-from ipyllama.vocab import Vocabulary
+from ipyllama.vocab import Vocabulary, tokenize_after
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from ipyllama.chat import Chat, ChatTemplate
     from ipyllama.embed import Pooling, TextEncoder, TooLong
     from ipyllama.explain import Explanation
+
+Prompt = str | Sequence[str]
+"""A text, or the parts of one: what other prompts share, then what they do not."""
 
 
 def load(
@@ -100,8 +104,12 @@ class LLM:
             self._template = ChatTemplate(source, self._token_text(self._model.bos), self._token_text(self._model.eos))
         return self._template
 
-    def complete(self, prompt: str, **options: Any) -> Reply:
+    def complete(self, prompt: Prompt, **options: Any) -> Reply:
         """Continue `prompt` as it is, without a template. Control tokens written out in it count as such.
+
+        A prompt in parts, as `[document, question]`, is the same text, with a mark where each part ends: prompts
+        that begin with the same parts share the whole of them in memory and on disk. Texts that are not marked share
+        whole pieces of 256 tokens. Each part is tokenized by itself.
 
         A request that was answered before gets the same reply at once, `replayed`; `fresh=True` computes it again.
         `options`: max_tokens, stop, temperature, top_p, top_k, min_p, repeat_penalty, seed, grammar, logit_bias and
@@ -111,13 +119,13 @@ class LLM:
         """
         return self.start(prompt, **options).result()
 
-    def stream(self, prompt: str, **options: Any) -> Iterator[str]:
+    def stream(self, prompt: Prompt, **options: Any) -> Iterator[str]:
         """Like `complete`, but gives out the text as it comes. Leaving the loop ends the generation."""
         for event in self.start(prompt, **options):
             if isinstance(event, Delta):
                 yield event.text
 
-    def start(self, prompt: str, *, notes: tuple[str, ...] = (), fresh: bool = False, **options: Any) -> Job:
+    def start(self, prompt: Prompt, *, notes: tuple[str, ...] = (), fresh: bool = False, **options: Any) -> Job:
         """Like `complete`, but returns the `Job` at once: iterate over it for events, or `cancel()` it. `notes` go
         into the reply."""
         self._require_generation()
@@ -222,7 +230,7 @@ class LLM:
 
     def map(
         self,
-        prompts: Iterable[str],
+        prompts: Iterable[Prompt],
         *,
         system: str | None = None,
         raw: bool = False,
@@ -316,10 +324,15 @@ class LLM:
         key = (self.file, commit, options.swa_full, options.type_k, options.type_v, options.flash_attention)
         return CapabilityProbe(self._engine, self._model, key, options)
 
-    def _prompt(self, text: str) -> Ledger:
-        if not isinstance(text, str):
-            raise BadOption(f"the prompt must be a text: got {type(text).__name__}")
-        return Ledger().append_prompt(self.vocab.tokenize(text, parse_special=True))
+    def _prompt(self, prompt: Prompt) -> Ledger:
+        parts = [prompt] if isinstance(prompt, str) else prompt
+        if not parts or not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+            raise BadOption(f"the prompt must be a text or a list of texts: got {reprlib.repr(prompt)}")
+        first, *others = parts
+        ledger = Ledger().append_prompt(self.vocab.tokenize(first, parse_special=True))
+        for part in others:
+            ledger = ledger.append_prompt(tokenize_after(self.vocab, part))
+        return ledger
 
     def _require_generation(self) -> None:
         if not self.can_generate:

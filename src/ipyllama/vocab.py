@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from ipyllama import _core
 from ipyllama.errors import BadArgument
+
+
+class Tokenizer(Protocol):
+    """What is asked of a vocabulary to tokenize with."""
+
+    def tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]: ...
 
 
 class Vocabulary:
@@ -38,6 +45,15 @@ class Vocabulary:
     def is_eog(self, token: int) -> bool:
         """True for tokens that end generation."""
         return self._model.is_eog(token)
+
+
+def tokenize_after(vocab: Tokenizer, text: str) -> list[int]:
+    """Tokens of text that goes on after other text; control tokens written out in it count as such.
+
+    Some vocabularies put a space before the first word of whatever they are given; after a newline they do not.
+    """
+    lead, tokens = vocab.tokenize("\n", False, True), vocab.tokenize("\n" + text, False, True)
+    return tokens[len(lead) :] if tokens[: len(lead)] == lead else vocab.tokenize(text, False, True)
 
 
 def check_encodable(text: str) -> None:

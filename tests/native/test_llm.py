@@ -26,6 +26,36 @@ def resident() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
+# -- prompts in parts -----------------------------------------------------------------------------------------
+
+DOCUMENT = "The river rises in the hills and runs slowly to the sea. " * 12
+
+
+def test_prompts_that_begin_with_the_same_part_share_all_of_it(load: Load) -> None:
+    llm, document = load("gemma3"), load("gemma3").tokenize(DOCUMENT)
+    assert len(document) % 256 > 1  # the end of a piece would be shared in any case
+    first = llm.complete([DOCUMENT, "Where does it rise?"], max_tokens=4)
+    second = llm.complete([DOCUMENT, "How does it run?"], max_tokens=4)
+    assert second.usage.reused + second.usage.restored == len(document)
+    assert first.usage.computed == first.usage.prompt
+    assert second.usage.computed == second.usage.prompt - len(document)
+
+
+def test_parts_are_the_tokens_of_the_text(load: Load) -> None:
+    """Each by itself, with no space or BOS in between."""
+    llm = load("gemma3")
+    whole, parts = llm._prompt("One two\nthree"), llm._prompt(["One two\n", "three"])
+    assert parts.tokens == whole.tokens
+    assert parts != whole  # evaluated in other steps, it may have other bits
+    assert llm._prompt(["One two\nthree"]) == whole
+
+
+@pytest.mark.parametrize("prompt", [[], None, 7, b"bytes", ["a", 7], {"a": 1}, iter("ab")])
+def test_a_prompt_is_a_text_or_a_list_of_texts(load: Load, prompt: object) -> None:
+    with pytest.raises(BadOption, match="a text or a list of texts: got"):
+        load("llama").complete(prompt)
+
+
 # -- sharing ------------------------------------------------------------------------------------------------
 
 

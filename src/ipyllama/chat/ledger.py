@@ -17,6 +17,7 @@ from ipyllama.chat.layout import Layout, lay_out
 from ipyllama.chat.messages import Messages, conversation
 from ipyllama.chat.turn import Turn
 from ipyllama.ledger import Ledger
+from ipyllama.vocab import tokenize_after
 from ipyllama.why import Cause
 
 
@@ -90,15 +91,6 @@ def _begin(vocab: Vocabulary, text: str) -> Ledger:
     return Ledger().append_prompt(tokens)
 
 
-def _continue(vocab: Vocabulary, text: str) -> list[int]:
-    """Tokens of text that goes on after other text.
-
-    Some vocabularies put a space before the first word of whatever they are given; after a newline they do not.
-    """
-    lead, tokens = vocab.tokenize("\n", False, True), vocab.tokenize("\n" + text, False, True)
-    return tokens[len(lead) :] if tokens[: len(lead)] == lead else vocab.tokenize(text, False, True)
-
-
 def _rebuild(vocab: Vocabulary, layout: Layout, turns: Sequence[Turn]) -> Ledger:
     """The whole prompt out of the latest turn that still stands, and what the layout holds from there on."""
     start, ledger = 0, None
@@ -116,7 +108,7 @@ def _rebuild(vocab: Vocabulary, layout: Layout, turns: Sequence[Turn]) -> Ledger
 def _append(vocab: Vocabulary, ledger: Ledger, turn: Turn, rendered: str, after: str) -> Ledger:
     """`ledger`, then the reply of `turn` as the template rendered it, then the template's text `after` it."""
     if rendered.strip() != turn.text.strip():
-        return ledger.append_prompt(_continue(vocab, rendered + after))
+        return ledger.append_prompt(tokenize_after(vocab, rendered + after))
     sampled, together = _parts(turn.ledger)[1], turn.ledger.segments[-1].together
     count, rest = _spoken(vocab, sampled, turn.text)
     if not rest and len(sampled) == count + 1 and vocab.is_eog(sampled[count]):
@@ -124,7 +116,7 @@ def _append(vocab: Vocabulary, ledger: Ledger, turn: Turn, rendered: str, after:
         if tokens[:1] == [sampled[count]]:  # the model ended its turn as the template would have
             return ledger.append_sampled(sampled, together=together).append_prompt(tokens[1:])
     ledger = ledger.append_sampled(sampled[:count], together=together)
-    return ledger.append_prompt(_continue(vocab, rest + after))
+    return ledger.append_prompt(tokenize_after(vocab, rest + after))
 
 
 def _spoken(vocab: Vocabulary, sampled: Sequence[int], text: str) -> tuple[int, str]:
