@@ -230,7 +230,7 @@ class LLM:
 
     def map(
         self,
-        prompts: Iterable[Prompt],
+        prompts: Iterable[str],
         *,
         system: str | None = None,
         raw: bool = False,
