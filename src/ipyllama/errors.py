@@ -41,14 +41,18 @@ class NotEnoughMemory(LlamaError):
     """Weights or KV memory do not fit on this machine."""
 
 
+_LEAVE_OUT = "Leave the oldest turns out (--on-full drop-oldest)"
+
+
 class PromptTooLong(LlamaError):
     """The prompt does not fit in the context."""
 
-    def __init__(self, n_prompt: int, n_ctx: int) -> None:
+    def __init__(self, n_prompt: int, n_ctx: int, *, can_leave_out: bool = False) -> None:
         over = n_prompt - n_ctx + 1  # one token must be left for the answer
         super().__init__(
             f"the prompt has {n_prompt:,} tokens, {over:,} too many for a context of {n_ctx:,} (one is kept for "
-            "the answer). Shorten it, begin a new conversation, or load the model with a larger n_ctx."
+            f"the answer). {_LEAVE_OUT if can_leave_out else 'Shorten it'}, begin a new conversation, or load the "
+            "model with a larger n_ctx."
         )
         self.n_prompt, self.n_ctx, self.n_over = n_prompt, n_ctx, over
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from ipyllama import _core, crash
-from ipyllama.engine import Engine, Job, Request, gather
+from ipyllama.engine import Engine, Job, Request, Shift, gather
 from ipyllama.engine.capability import Capability, CapabilityProbe
 from ipyllama.engine.embed import STEP
 from ipyllama.engine.engine import Wrap
@@ -202,12 +202,14 @@ class LLM:
         wrap: Wrap = lambda reply, ledger: reply,
         *,
         fresh: bool = False,
+        shift: Shift | None = None,
     ) -> Job:
         """Queue a generation from exact token ids; where this request was answered before, the job has ended already.
 
-        `wrap` makes the final reply of (reply, ledger). `fresh` computes in any case.
+        `wrap` makes the final reply of (reply, ledger). `fresh` computes in any case. `shift` tells of KV that can be
+        moved to where this prompt has it; the reply is not exact then.
         """
-        request = Request(ledger, options.with_concrete_seed(), self.name, notes)
+        request = Request(ledger, options.with_concrete_seed(), self.name, notes, shift)
         if self.closed or self.memory.paused or options.seed == "random":
             return self._engine.submit(request, wrap)
         if not fresh and (reply := self._replies.find(request)):

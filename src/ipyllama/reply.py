@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ipyllama.thinking import Parts, split_thinking
 from ipyllama.why import Why
 
 FinishReason = Literal["stop", "length", "interrupted", "context", "error"]
@@ -66,6 +67,21 @@ class Reply:
     """what of the prompt was at hand, and why no more"""
     replayed: bool = False
     """an identical request got this reply before: `timings` are of then, nothing was computed now"""
+
+    @property
+    def thinking(self) -> str:
+        """What the model wrote before its answer, between tags such as `<think>`; empty if nothing."""
+        return self.parts.thinking
+
+    @property
+    def answer(self) -> str:
+        """The text without the thinking."""
+        return self.parts.answer
+
+    @property
+    def parts(self) -> Parts:
+        """The text as thinking and answer."""
+        return split_thinking(self.text)
 
     def __str__(self) -> str:
         return self.text

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import partial
 from html import escape
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
-from ipyllama.chat.ledger import PromptPlan, Vocabulary, next_prompt
+from ipyllama.chat.ledger import next_prompt
 from ipyllama.chat.messages import Messages, conversation, read_messages
 from ipyllama.chat.outline import tree_rows
+from ipyllama.chat.prompts import Asked, Prompts
 from ipyllama.chat.record import record
-from ipyllama.chat.template import ChatTemplate
+from ipyllama.chat.room import OnFull
+from ipyllama.chat.speaker import Speaker
 from ipyllama.chat.tree import Tree
 from ipyllama.chat.turn import Place, Turn, check_name
 from ipyllama.engine.gather import gather
-from ipyllama.errors import BadOption, TemplateError
+from ipyllama.errors import BadOption
 from ipyllama.ledger import Ledger
 from ipyllama.options import GenerateOptions, combinations
 from ipyllama.reply import Reply
@@ -29,39 +31,8 @@ if TYPE_CHECKING:
     from ipyllama.engine import Job
 
 
-_PLACE: Final = {"cell", "name", "system"}
-_WHERE: Final = _PLACE | {"after", "notes"}
-
-
-class Speaker(Protocol):
-    """What a chat asks of a model; `LLM` has it."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def vocab(self) -> Vocabulary: ...
-
-    @property
-    def template(self) -> ChatTemplate | None: ...
-
-    def generate(
-        self,
-        ledger: Ledger,
-        options: GenerateOptions,
-        notes: tuple[str, ...] = (),
-        wrap: Callable[[Reply, Ledger], Reply] = ...,
-        *,
-        fresh: bool = False,
-    ) -> Job: ...
-
-    def generate_together(
-        self,
-        ledgers: Sequence[Ledger],
-        options: Sequence[GenerateOptions],
-        notes: tuple[str, ...],
-        wraps: Sequence[Callable[[Reply, Ledger], Reply]],
-    ) -> list[Job]: ...
+_PLACE: Final = {"cell", "name", "system", "think"}
+_WHERE: Final = _PLACE | {"after", "on_full", "notes"}
 
 
 class Chat:
@@ -75,6 +46,7 @@ class Chat:
     def __init__(self, llm: Speaker, system: str | None = None, name: str = "default", **template: Any) -> None:
         self.llm, self.name = llm, name
         self._system, self._switches = system, template
+        self._prompts = Prompts(lambda: self.llm, template)
         self._saved: SavedChat | None = None
         self._tree = Tree(self._save)
 
@@ -88,7 +60,7 @@ class Chat:
         system, exchanges = read_messages(messages)
         chat, parent = cls(llm, system, name, **template), None
         for message, reply in exchanges:
-            plan = next_prompt(llm.vocab, chat._render, parent, message, system)
+            plan = next_prompt(llm.vocab, chat._prompts.render, parent, message, system)
             given = Reply(text=reply, model=llm.name)
             place = Place(message=message, parent=parent, system=system, prompt=plan.text, chat=chat)
             parent = Turn.of(given, place, plan.ledger)
@@ -116,14 +88,23 @@ class Chat:
         - `after`: the turn to continue from instead, or its name; None is the beginning of the conversation.
         - `system`: another system prompt from here on. The model then reads the whole conversation under it, from the
           beginning; what was said stays. None keeps the one in force.
+        - `think`: whether the model is to think first, where its template has a switch for that; None leaves it to the
+          template.
+        - `on_full`: what to do when the conversation and the answer do not fit in the context: "error", "shift",
+          "drop-oldest" or "summarise-by TURN", as `OnFull` describes them.
 
-        Raises `TemplateError` if the model has no chat template or it refuses the messages, `UnknownTurn`, and
-        `BadOption`. A job that fails, or is interrupted before its first token, leaves the conversation as it was.
+        Raises `TemplateError` if the model has no chat template or it refuses the messages, `PromptTooLong`,
+        `UnknownTurn`, and `BadOption`. A job that fails, or is interrupted before its first token, leaves the
+        conversation as it was.
         """
-        plan, place = self._prepare(text, options)
+        where = {key: options.pop(key) for key in _WHERE & options.keys()}
         chosen = GenerateOptions().replace_from(options)
-        wrap = partial(record, self._tree, replace(place, options=chosen), plan.loss)
-        return self.llm.generate(plan.ledger, chosen, (*notes, *plan.notes), wrap, fresh=fresh)
+        asked = self._prepare(text, where, chosen)
+        wrap = partial(record, self._tree, replace(asked.place, options=chosen), asked.plan.loss)
+        if asked.place.moved:
+            chosen = replace(chosen, reuse="token")
+        notes = (*notes, *asked.notes)
+        return self.llm.generate(asked.plan.ledger, chosen, notes, wrap, fresh=fresh, shift=asked.shift)
 
     def start_many(
         self, text: str, variants: Sequence[GenerateOptions], *, notes: tuple[str, ...] = (), **where: Any
@@ -135,14 +116,17 @@ class Chat:
         """
         if not variants:
             raise BadOption("at least one way to answer is needed")
-        plan, place = self._prepare(text, where)
+        longest = max(variants, key=lambda options: options.max_tokens)
+        asked = self._prepare(text, where, longest)
         places = [
-            replace(place, options=options, sample=n, n_samples=len(variants), name=_numbered(place.name, n))
+            replace(
+                asked.place, options=options, sample=n, n_samples=len(variants), name=_numbered(asked.place.name, n)
+            )
             for n, options in enumerate(variants)
         ]
-        wraps = [partial(record, self._tree, each, plan.loss) for each in places]
-        ledgers = [plan.ledger] * len(variants)
-        return self.llm.generate_together(ledgers, variants, (*notes, *plan.notes), wraps)
+        wraps = [partial(record, self._tree, each, asked.plan.loss) for each in places]
+        ledgers = [asked.plan.ledger] * len(variants)
+        return self.llm.generate_together(ledgers, variants, (*notes, *asked.notes), wraps)
 
     def samples(self, text: str, n: int, **options: Any) -> list[Turn]:
         """`n` answers to one message, written at once, each with the next seed. Arguments as in `start`."""
@@ -158,14 +142,18 @@ class Chat:
 
     def prompt(self, text: str) -> Ledger:
         """What the model would read if this were asked now, in token ids. Nothing is asked."""
-        return self._prepare(text, {})[0].ledger
+        return self._prepare(text, {}, GenerateOptions()).plan.ledger
 
-    def _prepare(self, text: str, where: dict[str, Any]) -> tuple[PromptPlan, Place]:
-        """The prompt of a message, and where its turn will stand; takes what it needs for that out of `where`."""
+    def _prepare(self, text: str, where: dict[str, Any], options: GenerateOptions) -> Asked:
+        on_full = OnFull.read(where.get("on_full") or "error")
+        return self._prompts.ask(self._place(text, where), options, on_full, self._tree.named)
+
+    def _place(self, text: str, where: dict[str, Any]) -> Place:
+        """Where the turn of a message stands."""
         if not isinstance(text, str):
             raise BadOption(f"a message must be a text: got {type(text).__name__}")
-        after = where.pop("after", ...)
-        place = Place(message=text, **{key: where.pop(key) for key in _PLACE & where.keys()})
+        after = where.get("after", ...)
+        place = Place(message=text, **{key: where[key] for key in _PLACE & where.keys()})
         if place.name is not None:
             check_name(place.name)
         owned = self._tree.owned_by(place.cell, place.name)
@@ -173,14 +161,16 @@ class Chat:
         system = place.system
         if system is None:
             system = parent.system if parent else self._system
-        plan = next_prompt(self.llm.vocab, self._render, parent, text, system)
-        return plan, replace(place, parent=parent, system=system, prompt=plan.text, chat=self)
+        place = replace(place, parent=parent, system=system, chat=self)
+        if parent is not None:
+            place = replace(place, dropped=parent.dropped, summary=parent.summary, moved=parent.moved)
+        return place
 
     def again(self, turn: Turn | str, **options: Any) -> Turn:
         """Answer a turn's message again from the same point, as another branch; `options` are those that change."""
         turn = self[turn] if isinstance(turn, str) else turn
         chosen = {field.name: getattr(turn.options, field.name) for field in fields(turn.options)} | options
-        return self.ask(turn.message, after=turn.parent, system=turn.system, **chosen)
+        return self.ask(turn.message, after=turn.parent, system=turn.system, **({"think": turn.think} | chosen))
 
     def fork(self, turn: Turn | str | None = None, name: str | None = None) -> Chat:
         """A conversation of its own that continues from a turn, or from the head. What both have in common is
@@ -325,12 +315,6 @@ class Chat:
     def _save(self, tree: Tree) -> None:
         if self._saved is not None and tree is self._tree:
             self._saved.save(tree, self.llm.name)
-
-    def _render(self, messages: Messages) -> str:
-        template = self.llm.template
-        if template is None:
-            raise TemplateError(f"{self.llm.name} has no chat template: use --raw, or complete(), to continue a text.")
-        return template.render(messages, **self._switches)
 
 
 def _numbered(name: str | None, sample: int) -> str | None:

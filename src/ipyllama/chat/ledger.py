@@ -15,7 +15,7 @@ from typing import Protocol
 
 from ipyllama.chat.layout import Layout, lay_out
 from ipyllama.chat.messages import Messages, conversation
-from ipyllama.chat.turn import Turn
+from ipyllama.chat.turn import Turn, exchanges
 from ipyllama.ledger import Ledger
 from ipyllama.vocab import tokenize_after
 from ipyllama.why import Cause
@@ -64,22 +64,29 @@ class PromptPlan:
 
 
 def next_prompt(
-    vocab: Vocabulary, render: Callable[[Messages], str], parent: Turn | None, message: str, system: str | None = None
+    vocab: Vocabulary,
+    render: Callable[[Messages], str],
+    parent: Turn | None,
+    message: str,
+    system: str | None = None,
+    history: Sequence[Turn] | None = None,
 ) -> PromptPlan:
     """The prompt for `message` after `parent`, under `system` (None: the template's own default).
 
-    `render` is the template with its switches set, generation prompt included. Raises what it raises.
+    `render` is the template with its switches set, generation prompt included. `history` are the turns that stand in
+    the prompt, by default those that `parent` remembers. Raises what `render` raises.
     """
     if parent is None:
         text = render(conversation(system, (), message))
         return PromptPlan(_begin(vocab, text), text)
-    messages = conversation(system, parent.exchanges, message)
+    turns = parent.remembered if history is None else history
+    messages = conversation(system, exchanges(turns), message)
     text = render(messages)
-    layout = lay_out(render, messages, text)
-    fresh = _rebuild(vocab, layout, parent.path) if layout else _begin(vocab, text)
+    layout = lay_out(render, messages, text) if turns else None
+    fresh = _rebuild(vocab, layout, turns) if layout else _begin(vocab, text)
     kept = parent.ledger.common_prefix(fresh)
     unchanged = layout is not None and layout.replies[-1].strip() == parent.text.strip()
-    loss = _loss(vocab, parent, system, kept, cut=unchanged)
+    loss = _loss(vocab, parent, system, kept, cut=unchanged) if len(turns) == len(parent.remembered) else None
     return PromptPlan(_join(parent.ledger, kept, fresh), text, kept, loss)
 
 
@@ -180,5 +187,6 @@ def _loss(vocab: Vocabulary, parent: Turn, system: str | None, kept: int, cut: b
     if cut and kept >= len(_parts(ledger)[0]):
         return None  # what a stop text cut off was never part of the conversation
     number = next(n for n, turn in enumerate(parent.path, start=1) if kept < len(turn.ledger))
-    note = f"the template rewrote history in turn {number}: the prompt differs from token {kept} on"
+    what = "leaves thinking out of" if any(turn.thinking for turn in parent.path[number - 1 :]) else "rewrote"
+    note = f"the template {what} history in turn {number}: the prompt differs from token {kept} on"
     return Loss("template rewrote history", note)

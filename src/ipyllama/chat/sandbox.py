@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from jinja2 import nodes
-from jinja2.exceptions import SecurityError
+from jinja2 import meta, nodes
+from jinja2.exceptions import SecurityError, TemplateError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.runtime import Context
@@ -63,6 +63,14 @@ def environment(functions: Mapping[str, Callable[..., Any]]) -> Sandbox:
     env.filters["tojson"] = _to_json
     env.globals.update(functions, namespace=SafeNamespace)
     return env
+
+
+def variables(source: str) -> set[str]:
+    """The names that a template reads from outside; none where it does not compile."""
+    try:
+        return meta.find_undeclared_variables(environment({}).parse(source))
+    except (TemplateError, RecursionError):
+        return set()
 
 
 def _length(value: Any) -> float:

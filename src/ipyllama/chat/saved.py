@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 FORMAT: Final = 1
 TREES: Final = 10
 """Of the latest kernels that are kept."""
+_PLACE: Final = ("message", "system", "cell", "sample", "n_samples", "think", "dropped", "summary", "moved")
 _LARGEST: Final = 64 << 20
 """Bytes of a file that is read."""
 
@@ -156,7 +157,7 @@ def _of_turn(turn: Turn) -> dict[str, Any]:
         "kept": kept,
         "segments": [[s.sampled, s.together, s.tokens] for s in _after(turn.ledger, kept)],
         "prompt": [n_prompt, turn.prompt[n_prompt:]],
-        "place": {key: getattr(turn, key) for key in ("message", "system", "cell", "sample", "n_samples")},
+        "place": {key: getattr(turn, key) for key in _PLACE},
         "options": asdict(turn.options),
         "reply": {
             field.name: getattr(turn, field.name)
@@ -176,12 +177,13 @@ def _to_turn(turn_id: str, content: dict[str, Any], parent: Turn | None, chat: C
     n, rest = content["prompt"]
     options = content["options"]
     reply = content["reply"] | {"tokens": _ids(content["reply"]["tokens"]), "notes": tuple(content["reply"]["notes"])}
+    known: dict[str, Any] = content["place"]
     place = Place(
         parent=parent,
         chat=chat,
         prompt=(parent.prompt[:n] if parent else "") + str(rest),
         options=GenerateOptions().replace_from(options),
-        **content["place"],
+        **(known | {"summary": tuple(known["summary"]) if known["summary"] else None}),
     )
     made = Turn.of(
         Reply(usage=Usage(**content["usage"]), timings=Timings(**content["timings"]), **reply),

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 Message = Mapping[str, Any]
 """One message as in OpenAI's interface: `{"role": "user", "content": "..."}`."""
 
+THINKING_SWITCHES = ("enable_thinking", "thinking")
+"""What templates call it, the more usual one first."""
 MAX_CHARS = 32 * 1024 * 1024
 """A rendering longer than this is a runaway template, not a prompt."""
 
@@ -96,6 +98,14 @@ class ChatTemplate:
             return environment(functions).from_string(self.source)
         except Exception as error:  # jinja2 also lets SyntaxError and RecursionError through
             raise TemplateError(_reason("the chat template does not compile", error)) from error
+
+    @cached_property
+    def thinking_switch(self) -> str | None:
+        """The name of the template's switch for thinking, None if it has none."""
+        from ipyllama.chat.sandbox import variables
+
+        names = variables(self.source)
+        return next((name for name in THINKING_SWITCHES if name in names), None)
 
     def _strftime_now(self, form: str) -> str:
         return self._now().strftime(form)

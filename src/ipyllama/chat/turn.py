@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from ipyllama.errors import BadOption
 from ipyllama.ledger import Ledger
 from ipyllama.options import GenerateOptions
 from ipyllama.reply import Reply
+from ipyllama.thinking import Parts, split_thinking
 
 if TYPE_CHECKING:
     from ipyllama.chat.chat import Chat
@@ -39,6 +41,14 @@ class Place:
     """how many there were"""
     options: GenerateOptions = field(default_factory=GenerateOptions, repr=False, compare=False)
     """how it was answered"""
+    think: bool | None = field(default=None, repr=False, compare=False)
+    """whether the model was told to think first, or not to; None left it to the template"""
+    dropped: int = 0
+    """how many of the first turns of its path its prompt left out, because the context was full"""
+    summary: tuple[str, str] | None = field(default=None, repr=False)
+    """what stood in their place: a user's message and the answer to it"""
+    moved: bool = field(default=False, repr=False, compare=False)
+    """its KV was moved when turns were left out: it still knows of them"""
     chat: Chat | None = field(default=None, repr=False, compare=False)
     """the conversation that it is part of"""
 
@@ -58,6 +68,11 @@ class Turn(Reply, Place):
         values = {item.name: getattr(source, item.name) for source in (reply, place) for item in fields(source)}
         turn = cls(ledger=ledger, **values)
         return replace(turn, id=_identify(turn))
+
+    @property
+    def parts(self) -> Parts:
+        """The text as thinking and answer; some templates open the thinking themselves."""
+        return split_thinking(self.text, self.prompt)
 
     def ask(self, text: str, **options: Any) -> Turn:
         """Continue the conversation from here. Arguments and errors as in `Chat.ask`."""
@@ -91,14 +106,15 @@ class Turn(Reply, Place):
         return tuple(reversed(turns))
 
     @property
-    def messages(self) -> Messages:
-        """The conversation up to and with this reply, as OpenAI-style dicts."""
-        return conversation(self.system, self.exchanges)
+    def remembered(self) -> tuple[Turn, ...]:
+        """The turns that stand in the prompt of one that continues this: its path, unless the context was full."""
+        left = self.path[self.dropped :]
+        return (summary_turn(*self.summary), *left) if self.summary else left
 
     @property
-    def exchanges(self) -> list[tuple[str, str]]:
-        """What the user said and what was answered, from the beginning."""
-        return [(turn.message, turn.text) for turn in self.path]
+    def messages(self) -> Messages:
+        """The conversation up to and with this reply, as OpenAI-style dicts, also what its prompt left out."""
+        return conversation(self.system, exchanges(self.path))
 
 
 def _identify(turn: Turn) -> str:
@@ -113,6 +129,16 @@ def _identify(turn: Turn) -> str:
     ]
     content.append([[segment.sampled, segment.tokens] for segment in turn.ledger.segments])
     return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()[:16]
+
+
+def exchanges(turns: Sequence[Turn]) -> list[tuple[str, str]]:
+    """What the user said and what was answered, of each turn."""
+    return [(turn.message, turn.text) for turn in turns]
+
+
+def summary_turn(message: str, text: str) -> Turn:
+    """A turn that was never asked: it stands for others in a prompt."""
+    return Turn.of(Reply(text), Place(message=message), Ledger())
 
 
 def check_name(name: str) -> None:

@@ -7,12 +7,16 @@ from html import escape
 from typing import Final
 
 from ipyllama.display.markdown import markdown_html
-from ipyllama.display.text import body_text, footer, reply_text
+from ipyllama.display.text import body_text, footer, n_words, reply_text, thought
+from ipyllama.display.units import plural
 from ipyllama.reply import Reply
+from ipyllama.thinking import split_thinking
 
 MUTED: Final = "color:var(--jp-ui-font-color2,#767676);font-size:.85em"
 """The style of everything that is about an answer and not part of it."""
 
+SHOWN_LINES: Final = 6
+"""Of thinking, while it is written."""
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 _MARKS: Final = re.compile(r"([\\`*_{}\[\]$~|])")
 
@@ -23,24 +27,49 @@ def reply_bundle(reply: Reply) -> dict[str, str]:
 
 
 def streaming_bundle(text: str) -> dict[str, str]:
-    """What is shown while the answer is being written: Markdown, which every front end renders itself."""
-    return {"text/plain": text, "text/markdown": text}
+    """What is shown while the answer is being written: Markdown, which every front end renders itself. Of thinking
+    only the end is shown."""
+    parts = split_thinking(text)
+    if parts.ended:
+        shown = f"*{thought(parts.thinking)}*\n\n{parts.answer}" if parts.thinking else parts.answer
+    else:
+        lines = parts.thinking.split("\n")[-SHOWN_LINES:]
+        shown = f"*thinking: {plural(n_words(parts.thinking), 'word')}*\n\n" + "\n".join(f"> {line}" for line in lines)
+    return {"text/plain": text, "text/markdown": shown}
 
 
 def reply_markdown(reply: Reply) -> str:
-    """The answer as the model wrote it, an open code block closed, then the footer in small print."""
-    text = reply.text if reply.text.strip() else body_text(reply)
+    """The answer as the model wrote it, an open code block closed, then the footer in small print; thinking folded."""
+    thinking, answer, _ = reply.parts
+    text = answer if answer.strip() else body_text(reply)
+    if thinking:
+        text = f"{_folded(thinking)}\n\n{text}"
     lines = "<br>".join(_MARKS.sub(r"\\\1", escape(line, quote=False)) for line in footer(reply).split("\n"))
     return f"{text}{_closing_fence(text)}\n\n<sub>{lines}</sub>"
 
 
 def reply_html(reply: Reply) -> str:
     """A fragment without script, style sheet or anything to fetch; colours follow the front end's theme."""
-    if reply.text.strip():
-        answer = f"<div>{markdown_html(reply.text)}</div>"
+    return f"{answer_html(reply)}\n{footer_html(reply)}"
+
+
+def answer_html(reply: Reply) -> str:
+    """The answer without its footer, thinking folded above it."""
+    thinking, text, _ = reply.parts
+    if text.strip():
+        answer = f"<div>{markdown_html(text)}</div>"
     else:
         answer = f'<p style="{MUTED}">{escape(body_text(reply))}</p>'
-    return f"{answer}\n{footer_html(reply)}"
+    return f"{_folded(thinking)}\n{answer}" if thinking else answer
+
+
+def _folded(thinking: str) -> str:
+    """HTML that front ends also show inside Markdown; blank lines would end it there."""
+    text = escape(thinking).replace("\n", "<br>")
+    return (
+        f'<details style="{MUTED};margin:.2em 0 .6em"><summary style="cursor:pointer">{thought(thinking)}</summary>'
+        f'<div style="margin:.4em 0 0 1em">{text}</div></details>'
+    )
 
 
 def footer_html(reply: Reply) -> str:

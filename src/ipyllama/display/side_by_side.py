@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from html import escape
 from typing import Final
 
-from ipyllama.display.markdown import markdown_html
 from ipyllama.display.progress import INTERVAL
-from ipyllama.display.reply import MUTED
+from ipyllama.display.reply import MUTED, answer_html
 from ipyllama.display.text import body_text, cost, one_line, printable
 from ipyllama.display.units import plural
 from ipyllama.display.views import View
@@ -24,10 +23,7 @@ def answers_bundle(labels: Sequence[str], replies: Sequence[Reply]) -> dict[str,
     """`text/plain` and `text/html` of complete answers. `labels` tell them apart."""
     blocks = [f"[{label}{_ending(reply)}]\n{body_text(reply)}" for label, reply in zip(labels, replies, strict=True)]
     columns = [
-        _column(
-            f"{label}{_ending(reply)}", markdown_html(reply.text) if reply.text.strip() else escape(body_text(reply))
-        )
-        for label, reply in zip(labels, replies, strict=True)
+        _column(f"{label}{_ending(reply)}", answer_html(reply)) for label, reply in zip(labels, replies, strict=True)
     ]
     footer = _footer(replies)
     lines = "<br>\n".join(map(escape, footer))
@@ -76,10 +72,6 @@ class AnswersStream:
     def finish(self, replies: Sequence[Reply]) -> None:
         """Show the complete answers."""
         self._view.bundle(answers_bundle(self._labels, replies), final=True)
-
-
-def _body_html(reply: Reply) -> str:
-    return markdown_html(reply.text) if reply.text.strip() else escape(body_text(reply))
 
 
 def _ending(reply: Reply) -> str:

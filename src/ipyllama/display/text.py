@@ -55,16 +55,30 @@ def _replayed(reply: Reply) -> str:
 
 def body_text(reply: Reply) -> str:
     """The answer itself; where there is nothing to see, that is said."""
-    text = reply.text
+    thinking, text, ended = reply.parts
+    if not ended:
+        return "(stopped while thinking)"
+    if thinking and not text.strip():
+        return "(no answer after thinking)"
     if not text:
         return "(nothing written yet)" if reply.finish_reason == "interrupted" else "(empty reply)"
     return printable(text).strip("\n") if text.strip() else "(only white space)"
 
 
 def reply_text(reply: Reply) -> str:
-    """The answer and, set off by dashes, the footer."""
+    """The answer and, set off by dashes, the footer; of thinking only that there was some."""
     lines = "\n".join(f"— {line}" for line in footer(reply).split("\n"))
-    return f"{body_text(reply)}\n\n{lines}"
+    folded = f"({thought(reply.thinking)}: reply.thinking)\n\n" if reply.thinking else ""
+    return f"{folded}{body_text(reply)}\n\n{lines}"
+
+
+def thought(thinking: str) -> str:
+    """`thought for 120 words`."""
+    return f"thought for {plural(n_words(thinking), 'word')}"
+
+
+def n_words(text: str) -> int:
+    return len(text.split())
 
 
 def printable(text: str) -> str:

@@ -5,7 +5,19 @@ from ipyllama.engine.engine import Engine
 from ipyllama.engine.gather import gather
 from ipyllama.engine.job import Job
 from ipyllama.engine.schedule import PIECE, piece_ends, shared_end
-from ipyllama.engine.states import Start, States
+from ipyllama.engine.states import Shift, Start, States
 from ipyllama.engine.task import Task
 
-__all__ = ["PIECE", "Engine", "Job", "Request", "Start", "States", "Task", "gather", "piece_ends", "shared_end"]
+__all__ = [
+    "PIECE",
+    "Engine",
+    "Job",
+    "Request",
+    "Shift",
+    "Start",
+    "States",
+    "Task",
+    "gather",
+    "piece_ends",
+    "shared_end",
+]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ipyllama import _core
 from ipyllama.engine.job import Job
-from ipyllama.engine.states import Start
+from ipyllama.engine.states import Shift, Start
 from ipyllama.engine.text import TextAssembler
 from ipyllama.errors import BadOption, PromptTooLong
 from ipyllama.ledger import Ledger
@@ -24,6 +24,7 @@ class Request:
     options: GenerateOptions
     model_name: str = ""
     notes: tuple[str, ...] = ()
+    shift: Shift | None = None
 
 
 def unbegun_reply(request: Request, job: Job) -> Reply:

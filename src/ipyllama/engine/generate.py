@@ -15,7 +15,7 @@ from ipyllama.reply import FinishReason, Reply
 def read_prompt(live: States, answer: Answer) -> None:
     """Bring the prompt into the active sequence, up to its end. Raises `Aborted`."""
     prompt = answer.request.prompt
-    answer.start = live.begin(prompt, answer.request.options.reuse)
+    answer.start = live.begin(prompt, answer.request.options.reuse, answer.request.shift)
     position = answer.start.position
     answer.reading(position)
     for end in (end for end in piece_ends(prompt) if end > position):
@@ -27,7 +27,10 @@ def read_prompt(live: States, answer: Answer) -> None:
             return
         position = end
         answer.reading(position)
-    if not answer.start.exact:
+    if answer.start.moved:
+        moved = f"{answer.start.moved:,} tokens were moved in the context and still know of what was left out"
+        answer.notes.append(f"{moved}: not what a cold run answers")
+    elif not answer.start.exact:
         reused = f"reused to the token, up to {answer.start.position:,}"
         answer.notes.append(f"{reused}: not bit for bit what a cold run answers")
 

@@ -13,6 +13,16 @@ from ipyllama.why import Why
 
 
 @dataclass(frozen=True, slots=True)
+class Shift:
+    """KV that a prompt can use although it stands elsewhere: of `before`, positions [start, end) are to be cut out and
+    what follows them moved down."""
+
+    before: Ledger
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class Start:
     """Where a prompt's evaluation starts, and where the KV before it came from."""
 
@@ -21,6 +31,8 @@ class Start:
     exact: bool = True
     """what is evaluated from here on equals a cold run bit for bit"""
     why: Why | None = field(default=None, compare=False)
+    moved: int = 0
+    """of what was at hand, how many tokens had stood elsewhere"""
 
     @property
     def position(self) -> int:
@@ -38,8 +50,9 @@ class States(Protocol):
     def warm_up(self) -> None:
         """Do once, before the first prompt, what the first use of a context costs. Leaves the sequence empty."""
 
-    def begin(self, ledger: Ledger, reuse: Reuse) -> Start:
-        """Make the sequence hold a start of the prompt, as long as can be had; never its last token."""
+    def begin(self, ledger: Ledger, reuse: Reuse, shift: Shift | None = None) -> Start:
+        """Make the sequence hold a start of the prompt, as long as can be had; never its last token. `shift` tells of
+        what can be moved first."""
 
     def evaluate(self, tokens: Sequence[int]) -> None:
         """One step: append a piece of the schedule. Raises `Aborted`."""

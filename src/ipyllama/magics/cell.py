@@ -41,11 +41,17 @@ def run_cell(shell: Any, session: Session, config: Llama, line: str, body: str) 
         job = llm.start(text.rstrip("\n"), **options)
     else:
         chat = session.chat(llm, args.chat, system or config.system, anew=args.reset)
-        where: dict[str, Any] = {"cell": _owner(shell, session), "name": args.name, "system": system or None}
+        where: dict[str, Any] = {
+            "cell": _owner(shell, session),
+            "name": args.name,
+            "system": system or None,
+            "think": args.think,
+            "on_full": args.on_full or config.on_full,
+        }
         if args.after is not None:
             where["after"] = None if args.after == "none" else args.after
         if args.samples or args.sweep:
-            _answer_together(shell, session, args, (chat, text.strip(), where | options), (view, config))
+            _answer_together(shell, session, args, (chat, text.strip(), where, options), (view, config))
             return
         job = chat.start(text.strip(), **where, **options)
     stream = ReplyStream(view, stream=args.stream and config.stream)
@@ -62,13 +68,17 @@ def run_cell(shell: Any, session: Session, config: Llama, line: str, body: str) 
 
 
 def _answer_together(
-    shell: Any, session: Session, args: CellArgs, asked: tuple[Chat, str, dict[str, Any]], shown: tuple[View, Llama]
+    shell: Any,
+    session: Session,
+    args: CellArgs,
+    asked: tuple[Chat, str, dict[str, Any], dict[str, Any]],
+    shown: tuple[View, Llama],
 ) -> None:
     """Several answers to one message, beside each other; the variable holds a list of them."""
-    chat, text, options = asked
+    chat, text, where, options = asked
     view, config = shown
-    where = {key: options.pop(key) for key in ("cell", "name", "system", "after", "notes") if key in options}
-    options.pop("fresh")
+    notes = options.pop("notes")
+    options.pop("fresh")  # several answers at once are always computed
     if args.samples:
         first = GenerateOptions().replace_from(options).with_concrete_seed()
         variants = [first.with_seed(number) for number in range(args.samples)]
@@ -81,7 +91,7 @@ def _answer_together(
     from ipyllama.engine import gather  # not before a model is loaded
 
     try:
-        replies = gather(chat.start_many(text, variants, **where), stream.feed)
+        replies = gather(chat.start_many(text, variants, notes=notes, **where), stream.feed)
     except Interrupted as interrupted:
         session.last = interrupted.reply
         stream.stop()

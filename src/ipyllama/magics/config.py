@@ -32,6 +32,7 @@ class Llama(Configurable):
     stop = List(Unicode(), help="texts before which an answer ends").tag(config=True)
     reuse = Unicode(_DEFAULT.reuse, help="'exact', or 'token': compute less after an edit").tag(config=True)
     system = Unicode("", help="system prompt of new conversations; '' leaves it to the template").tag(config=True)
+    on_full = Unicode("error", help="or 'drop-oldest', 'shift', 'summarise-by TURN': what goes").tag(config=True)
     replay = Bool(True, help="give the same reply to the same request; False is --fresh").tag(config=True)
     stream = Bool(True, help="show answers while they are written").tag(config=True)
 
@@ -39,6 +40,16 @@ class Llama(Configurable):
     def _in_range(self, proposal: Any) -> Any:
         try:
             _DEFAULT.replace_from({proposal["trait"].name: proposal["value"]})
+        except BadOption as error:
+            raise TraitError(str(error)) from None
+        return proposal["value"]
+
+    @validate("on_full")
+    def _known(self, proposal: Any) -> Any:
+        from ipyllama.chat.room import OnFull
+
+        try:
+            OnFull.read(proposal["value"])
         except BadOption as error:
             raise TraitError(str(error)) from None
         return proposal["value"]

@@ -56,6 +56,13 @@ def _sweep(text: str) -> tuple[str, list[Any]]:
     return name, given
 
 
+def _on_full(text: str) -> str:
+    from ipyllama.chat.room import OnFull
+
+    OnFull.read(text)
+    return text
+
+
 def _stop(text: str) -> str:
     """A stop text as typed, with the escapes that a magic's line cannot hold otherwise."""
     return text.replace("\\n", "\n").replace("\\t", "\t")
@@ -88,6 +95,15 @@ CELL_OPTIONS: Final = (
         _sweep,
         "an answer for each value, as temperature=0.2,0.7; repeatable",
         repeat=True,
+    ),
+    Option(("--think",), help="let the model think before it answers, where its template has a switch for that"),
+    Option(("--no-think",), help="let it answer at once"),
+    Option(
+        ("--on-full",),
+        "HOW",
+        _on_full,
+        "when the context is full: error; drop-oldest and shift leave the oldest turns out; summarise-by TURN asks the "
+        "message of that turn for a summary of them (default error)",
     ),
     Option(("--raw",), help="complete the text as it stands: no template, no conversation"),
     _sampling(("-n", "--max-tokens"), "N", whole, "stop after N tokens"),
@@ -131,6 +147,8 @@ class CellArgs:
     name: str | None = None
     samples: int | None = None
     sweep: tuple[tuple[str, list[Any]], ...] = ()
+    think: bool | None = None
+    on_full: str | None = None
     reset: bool = False
     raw: bool = False
     fresh: bool = False
@@ -150,12 +168,14 @@ def parse_cell_line(line: str) -> CellArgs:
     Raises `BadOption` in one line for an unknown option (with the one that was probably meant), a value that is
     missing, of the wrong kind or out of range, options that exclude each other, and an open quote.
     """
-    values = CELL_PARSER.parse(split_line(line))
+    values = CELL_PARSER.parse(_with_turn(split_line(line)))
     overrides = {name: values.pop(name) for name in option_names() if name in values}
     overrides |= {name: tuple(overrides[name]) for name in ("stop", "logit_bias") if name in overrides}
     _DEFAULT.replace_from(overrides)  # out of range is an error here, before a model is loaded
     _refuse_together(values)
     values["sweep"] = tuple(values.pop("sweep", ()))
+    if values.pop("no_think", False):
+        values["think"] = False
     return CellArgs(stream=not values.pop("no_stream", False), overrides=overrides, **values)
 
 
@@ -171,9 +191,20 @@ def llama_arguments(function: Function) -> Function:
     return function
 
 
+def _with_turn(words: list[str]) -> list[str]:
+    """`--on-full summarise-by TURN` with the last two words as one value."""
+    for at in range(len(words) - 2):
+        if words[at : at + 2] == ["--on-full", "summarise-by"]:
+            return [*words[: at + 1], " ".join(words[at + 1 : at + 3]), *words[at + 3 :]]
+    return words
+
+
 def _refuse_together(values: Mapping[str, Any]) -> None:
     if values.get("samples") and values.get("sweep"):
         raise BadOption("--samples and --sweep are two ways to get several answers: leave out one (--sweep seed=1,2,3)")
-    for name in ("system", "chat", "reset", "after", "name", "samples", "sweep"):
+    if values.get("think") and values.get("no_think"):
+        raise BadOption("--think and --no-think exclude each other: leave out one")
+    for name in ("system", "chat", "reset", "after", "name", "samples", "sweep", "think", "no_think", "on_full"):
         if values.get("raw") and values.get(name):
-            raise BadOption(f"--raw completes the text as it stands, outside any conversation: leave out --{name}")
+            option = name.replace("_", "-")
+            raise BadOption(f"--raw completes the text as it stands, outside any conversation: leave out --{option}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from itertools import takewhile
 from typing import Final
 
@@ -17,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipyllama import _core, crash
-from ipyllama.engine import Start, piece_ends, shared_end
-from ipyllama.errors import BadArgument, BadState, CannotTrim, LlamaError
+from ipyllama.engine import Shift, Start, piece_ends, shared_end
+from ipyllama.errors import BadArgument, BadState, CannotShift, CannotTrim, LlamaError
 from ipyllama.ledger import Ledger, common_prefix
 from ipyllama.options import Reuse
 from ipyllama.prefix.keys import Link
@@ -52,6 +53,7 @@ class Live:
         self._pending: tuple[Link, NDArray[np.uint8]] | None = None  # waits for its probe
         self._restored: tuple[Found, ...] = ()
         self._probe: Probe | None = None  # of the restored state, until the next step
+        self._moved: int | None = None  # from here on KV was moved: good for this conversation, not to be kept
         self._unusable: set[bytes] = set()  # keys that `find` sees and that could not be used for this prompt
         self._refused = False  # a cut was wanted and could not be made
         self._n_damaged = 0  # entries that were known to be damaged before this prompt
@@ -70,13 +72,17 @@ class Live:
             self.sequence.append(state, [filler])
             self.sequence.clear()
 
-    def begin(self, ledger: Ledger, reuse: Reuse = "exact") -> Start:
+    def begin(self, ledger: Ledger, reuse: Reuse = "exact", shift: Shift | None = None) -> Start:
         """Make the sequence hold the longest start of the prompt that is at hand; its last token never counts.
 
         Afterwards `evaluate` continues from the returned position. What goes wrong leaves the sequence empty.
         """
         try:
-            return self._begin(ledger, reuse)
+            came = self._move(shift) if shift else 0
+            start = self._begin(ledger, reuse)
+            restored = min(came, start.reused)
+            moved = max(0, start.position - self._moved) if self._moved is not None else 0
+            return replace(start, reused=start.reused - restored, restored=start.restored + restored, moved=moved)
         except BaseException:
             # It may hold another prompt's tokens still, and `finish` is told of this one.
             self.clear()
@@ -98,7 +104,7 @@ class Live:
         # Evaluation that goes on inside a piece is not what a cold run does: exact is then what ends with a piece.
         self._exact = min(self._exact, self._shared(ledger))
         if self._exact < n:
-            self._links = self.memory.links(ledger, self._exact)
+            self._links = self._keepable(ledger, self._exact)
         # What was evaluated while the memory was off, or was deleted since, is handed over again: nothing that is
         # saved after it could be found without it.
         self._kept = self._n_kept(n)
@@ -106,6 +112,25 @@ class Live:
         damaged = self.memory.counts.damaged[self._n_damaged :]
         why = explain(self.memory, ledger, self._n_ctx, Facts(n, "; ".join(damaged), self._refused))
         return Start(plan.keep, n - plan.keep, exact=self._exact == n, why=why)
+
+    def _move(self, shift: Shift) -> int:
+        """Cut the range out and move what follows it, if that is at hand; how many tokens had to be restored for it.
+
+        Where it cannot be done the prompt is begun like any other.
+        """
+        found = self._begin(shift.before, "token")
+        if len(self._tokens) <= shift.end:
+            return 0
+        try:
+            self.sequence.rm(shift.start, shift.end)
+            self.sequence.add(shift.end, None, shift.start - shift.end)
+        except (CannotTrim, CannotShift):
+            self.clear()
+            return 0
+        self._tokens = self._tokens[: shift.start] + self._tokens[shift.end :]
+        self._ends = [end for end in self._ends if end <= shift.start]
+        self._exact, self._moved = min(self._exact, shift.start), shift.start
+        return found.restored
 
     def evaluate(self, tokens: Sequence[int]) -> None:
         """One step: append a piece. After `Aborted` the sequence holds whole pieces only."""
@@ -146,7 +171,7 @@ class Live:
         """Hand the rest of what was evaluated to the memory. `ledger` is the prompt and what was sampled."""
         saved_to = self._links[self._kept - 1].end if self._kept else 0
         n = len(self._tokens)
-        self._links = self.memory.links(ledger, None if self._exact == n else self._exact)
+        self._links = self._keepable(ledger, None if self._exact == n else self._exact)
         self._kept = sum(link.end <= saved_to for link in self._links)
         self._keep_reached()
         self._keep_pending(None)
@@ -157,7 +182,7 @@ class Live:
     def clear(self) -> None:
         """Forget the active sequence; what is kept elsewhere stays."""
         self.sequence.clear()
-        self._tokens, self._ends, self._exact = (), [], 0
+        self._tokens, self._ends, self._exact, self._moved = (), [], 0, None
 
     # -- the way in ---------------------------------------------------------------------------------------
 
@@ -260,6 +285,8 @@ class Live:
             self._tokens = self._tokens[:n]
             self._ends = [end for end in self._ends if end <= n]
             self._exact = min(self._exact, n)
+            if self._moved is not None and n <= self._moved:
+                self._moved = None
 
     def _drop_partial_piece(self) -> None:
         extra = len(self.sequence) - len(self._tokens)
@@ -272,6 +299,10 @@ class Live:
                 self.clear()
 
     # -- the way out --------------------------------------------------------------------------------------
+
+    def _keepable(self, ledger: Ledger, exact: int | None = None) -> list[Link]:
+        links = self.memory.links(ledger, exact)
+        return links if self._moved is None else [link for link in links if link.end <= self._moved]
 
     def _n_kept(self, n: int) -> int:
         """How many of the blocks up to position n the memory has; what it has lost is saved again if all have room."""

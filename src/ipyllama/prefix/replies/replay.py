@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ipyllama.engine.engine import Wrap
     from ipyllama.prefix.records import Binding
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Of what is hashed and kept; another one finds nothing."""
 
 
@@ -69,7 +69,7 @@ class ModelReplies:
 
     def _key(self, request: Request) -> str:
         """SHA-256, in hexadecimal, of everything that the reply depends on."""
-        ledger = [[segment.sampled, segment.tokens] for segment in request.prompt.segments]
+        ledger = [[segment.sampled, segment.together, segment.tokens] for segment in request.prompt.segments]
         options = dataclasses.asdict(request.options)
         del options["reuse"]  # what is kept is exact, and good for either
         content = [self._settings, ledger, options]

@@ -1,0 +1,54 @@
+"""What a conversation asks of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from ipyllama.ledger import Ledger
+from ipyllama.options import GenerateOptions
+from ipyllama.reply import Reply
+
+if TYPE_CHECKING:
+    from ipyllama.chat.ledger import Vocabulary
+    from ipyllama.chat.template import ChatTemplate
+    from ipyllama.engine import Job, Shift
+    from ipyllama.engine.capability import Capability
+
+
+class Speaker(Protocol):
+    """What a chat asks of a model; `LLM` has it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def vocab(self) -> Vocabulary: ...
+
+    @property
+    def template(self) -> ChatTemplate | None: ...
+
+    @property
+    def n_ctx(self) -> int: ...
+
+    @property
+    def capability(self) -> Capability: ...
+
+    def generate(
+        self,
+        ledger: Ledger,
+        options: GenerateOptions,
+        notes: tuple[str, ...] = (),
+        wrap: Callable[[Reply, Ledger], Reply] = ...,
+        *,
+        fresh: bool = False,
+        shift: Shift | None = None,
+    ) -> Job: ...
+
+    def generate_together(
+        self,
+        ledgers: Sequence[Ledger],
+        options: Sequence[GenerateOptions],
+        notes: tuple[str, ...],
+        wraps: Sequence[Callable[[Reply, Ledger], Reply]],
+    ) -> list[Job]: ...
