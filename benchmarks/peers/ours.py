@@ -30,6 +30,7 @@ def main() -> None:
             found = {"bytes_per_token": llm._engine._live.sequence.state_size() / llm.n_live}
         else:
             answer(llm, prompts[0].head(8), 2, reuse)  # warm, as servers are that have started
+            llm.memory.flush()
             began = time.perf_counter()
             n = work["n_reply"] if mode == "prepare" else 2
             first_token, reply = answer(llm, prompts[mode == "other"], n, reuse)

@@ -63,7 +63,10 @@ class Live:
         return len(self._tokens)
 
     def warm_up(self) -> None:
-        """One token there and back: llama.cpp makes its buffers, and the layout of states is learnt."""
+        """One token there and back: llama.cpp makes its buffers, and the layout of states is learnt.
+
+        Memory to read blocks into is touched, too: the system gives new memory no faster than a disk its bytes.
+        """
         filler = 0
         with crash.running(f"making a context for {self.memory.binding.model}"):
             self.sequence.decode([filler])
@@ -71,6 +74,10 @@ class Live:
             self.sequence.clear()
             self.sequence.append(state, [filler])
             self.sequence.clear()
+        if self._can_trim and self.memory.store is not None:
+            self.memory.rates.bytes_per_token = state.nbytes
+            for number in range(len(self._rooms)):
+                self._room(self.memory.binding.cut.grid, number).fill(0)
 
     def begin(self, ledger: Ledger, reuse: Reuse = "exact", shift: Shift | None = None) -> Start:
         """Make the sequence hold the longest start of the prompt that is at hand; its last token never counts.
@@ -236,13 +243,13 @@ class Live:
 
     def _loaded(self, wanted: Sequence[Found]) -> Iterator[Block | None]:
         """The blocks, each valid until the next but one: while one is appended, the next is read and checked."""
+        rooms = (self._room(len(found.link.tokens), number) for number, found in enumerate(wanted))
         with ThreadPoolExecutor(1, "ipyllama-read") as reader:
             coming: Future[Block | None] | None = None
-            for number, found in enumerate(wanted):
-                block = coming.result() if coming else self.memory.load(found, self._room(found, number))
-                if number + 1 < len(wanted):
-                    following = wanted[number + 1]
-                    coming = reader.submit(self.memory.load, following, self._room(following, number + 1))
+            for found, following in zip(wanted, (*wanted[1:], None), strict=True):
+                block = coming.result() if coming else self.memory.load(found, next(rooms))
+                if following is not None:
+                    coming = reader.submit(self.memory.load, following, next(rooms))
                 yield block
 
     def _fetch(self, found: Found, block: Block | None) -> Block | None:
@@ -262,8 +269,8 @@ class Live:
                 return None
         return block
 
-    def _room(self, found: Found, number: int) -> NDArray[np.uint8]:
-        needed = int(len(found.link.tokens) * self.memory.rates.bytes_per_token * 1.5)
+    def _room(self, n_tokens: int, number: int) -> NDArray[np.uint8]:
+        needed = int(n_tokens * self.memory.rates.bytes_per_token * 1.1)
         turn = number % len(self._rooms)
         if self._rooms[turn].nbytes < needed:
             self._rooms[turn] = np.empty(needed, np.uint8)
