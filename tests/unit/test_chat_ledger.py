@@ -187,7 +187,8 @@ def test_dropped_thinking_keeps_what_was_before_it() -> None:
     plan, prompt = talk.plans[-1], len(second.ledger) - len(second.tokens)
     assert plan.kept == prompt
     assert plan.loss is not None
-    assert plan.loss.note == f"the template rewrote history in turn 2: the prompt differs from token {prompt} on"
+    left_out = "the template leaves thinking out of history in turn 2"
+    assert plan.loss.note == f"{left_out}: the prompt differs from token {prompt} on"
     assert plan.ledger.sampled[:prompt] == second.ledger.sampled[:prompt]
     assert not any(plan.ledger.sampled[prompt:])
     fourth = talk.plan("s")  # the rewritten reply stands now; only the last one is rewritten

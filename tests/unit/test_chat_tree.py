@@ -9,6 +9,7 @@ import pytest
 from unit.chat_samples import CHATML, THINK, Bytes, template
 
 from ipyllama.chat import Chat, ChatTemplate, Turn
+from ipyllama.engine import Shift
 from ipyllama.errors import BadOption, DecodeError, TemplateError
 from ipyllama.ledger import Ledger
 from ipyllama.options import GenerateOptions
@@ -34,6 +35,7 @@ class Parrot:
     """A model that answers with the last word of the prompt, in the way that it is told to end."""
 
     name = "parrot"
+    n_ctx = 100_000
 
     def __init__(self, source: str | None = CHATML) -> None:
         self.vocab = Bytes()
@@ -51,6 +53,7 @@ class Parrot:
         wrap: Wrap = lambda reply, ledger: reply,
         *,
         fresh: bool = False,
+        shift: Shift | None = None,
     ) -> Any:
         self.fresh = fresh
         self.options.append(options)
