@@ -14,6 +14,7 @@ Cause = Literal[
     "system prompt changed",
     "text changed",
     "evicted",
+    "context full",
     "trim refused",
     "damaged entry",
     "cache off",

@@ -103,7 +103,7 @@ class Chat:
         wrap = partial(record, self._tree, replace(asked.place, options=chosen), asked.plan.loss)
         if asked.place.moved:
             chosen = replace(chosen, reuse="token")
-        notes = (*notes, *asked.notes)
+        notes = (*notes, *asked.plan.notes)
         return self.llm.generate(asked.plan.ledger, chosen, notes, wrap, fresh=fresh, shift=asked.shift)
 
     def start_many(
@@ -126,7 +126,7 @@ class Chat:
         ]
         wraps = [partial(record, self._tree, each, asked.plan.loss) for each in places]
         ledgers = [asked.plan.ledger] * len(variants)
-        return self.llm.generate_together(ledgers, variants, (*notes, *asked.notes), wraps)
+        return self.llm.generate_together(ledgers, variants, (*notes, *asked.plan.notes), wraps)
 
     def samples(self, text: str, n: int, **options: Any) -> list[Turn]:
         """`n` answers to one message, written at once, each with the next seed. Arguments as in `start`."""
@@ -145,8 +145,9 @@ class Chat:
         return self._prepare(text, {}, GenerateOptions()).plan.ledger
 
     def _prepare(self, text: str, where: dict[str, Any], options: GenerateOptions) -> Asked:
-        on_full = OnFull.read(where.get("on_full") or "error")
-        return self._prompts.ask(self._place(text, where), options, on_full, self._tree.named)
+        on_full = where.get("on_full")
+        ways = OnFull() if on_full is None else OnFull.read(on_full)
+        return self._prompts.ask(self._place(text, where), options, ways, self._tree.named)
 
     def _place(self, text: str, where: dict[str, Any]) -> Place:
         """Where the turn of a message stands."""

@@ -116,7 +116,7 @@ def _append(vocab: Vocabulary, ledger: Ledger, turn: Turn, rendered: str, after:
     """`ledger`, then the reply of `turn` as the template rendered it, then the template's text `after` it."""
     if rendered.strip() != turn.text.strip():
         return ledger.append_prompt(tokenize_after(vocab, rendered + after))
-    sampled, together = _parts(turn.ledger)[1], turn.ledger.segments[-1].together
+    sampled, together = _parts(turn.ledger)[1], any(segment.together for segment in turn.ledger.segments[-1:])
     count, rest = _spoken(vocab, sampled, turn.text)
     if not rest and len(sampled) == count + 1 and vocab.is_eog(sampled[count]):
         tokens = vocab.tokenize(after.lstrip(), False, True)

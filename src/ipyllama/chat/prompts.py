@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ipyllama.chat.ledger import PromptPlan, next_prompt
+from ipyllama.chat.ledger import Loss, PromptPlan, next_prompt
 from ipyllama.chat.messages import Messages
 from ipyllama.chat.room import OnFull, Room, leave_out, shift_between, summarised
 from ipyllama.chat.speaker import Speaker
@@ -25,7 +25,6 @@ class Asked:
 
     plan: PromptPlan
     place: Place
-    notes: tuple[str, ...] = ()
     shift: Shift | None = None
     """what of the parent's KV is cut out, so that the rest can be moved and used"""
 
@@ -46,7 +45,7 @@ class Prompts:
         if place.parent is None or on_full.how == "error" or room.fits(plan.ledger):
             if place.parent is not None and len(plan.ledger) >= llm.n_ctx:
                 raise PromptTooLong(len(plan.ledger), llm.n_ctx, can_leave_out=True)
-            return Asked(plan, replace(place, prompt=plan.text), plan.notes)
+            return Asked(plan, replace(place, prompt=plan.text))
         if on_full.how == "shift":
             return self._shifted(place, plan, room)
         if on_full.how == "drop-oldest":
@@ -81,7 +80,8 @@ class Prompts:
         n, fewer = place.dropped - place.parent.dropped, len(whole.ledger) - len(plan.ledger)
         left = "the oldest turn was" if n == 1 else f"the {n} oldest turns were"
         note = f"the context was full: {left} left out of the prompt, {fewer:,} tokens{more}"
-        return Asked(plan, replace(place, prompt=plan.text), (note,))
+        plan = replace(plan, loss=Loss("context full", note))
+        return Asked(plan, replace(place, prompt=plan.text))
 
     def _shifted(self, place: Place, whole: PromptPlan, room: Room) -> Asked:
         llm = self._llm()
@@ -90,7 +90,7 @@ class Prompts:
             raise BadOption(f"the KV of {llm.name} cannot be moved ({why}): use --on-full drop-oldest")
         place = leave_out(self.plan, place, room)
         assert place.parent is not None
-        shift = shift_between(place.parent.ledger, self.plan(place).ledger)
+        shift = shift_between(place.parent.ledger, whole.ledger, self.plan(place).ledger)
         if shift is None and place.dropped < len(place.parent.path):
             raise BadOption(
                 "the template writes the rest in other tokens, no KV can be moved: use --on-full drop-oldest"

@@ -41,7 +41,7 @@ class OnFull:
     @classmethod
     def read(cls, text: str) -> OnFull:
         """Raises `BadOption`."""
-        how, _, by = text.strip().partition(" ")
+        how, _, by = str(text).strip().partition(" ")
         if how not in get_args(How):
             hint = did_you_mean(how, get_args(How)) or f"there are {', '.join(get_args(How))}"
             raise BadOption(f"unknown way '{how}' for a full context: {hint}")
@@ -94,27 +94,10 @@ def summarised(plan: Plan, place: Place, room: Room, by: Turn, summarise: Summar
     return replace(place, summary=(by.message, summarise(asked(too_many - 1))))
 
 
-def shift_between(old: Ledger, new: Ledger) -> Shift | None:
-    """The range of `old` that `new` left out, where what follows it came through as it was; None where it did not.
-
-    Where it lies is told by the last reply, whose tokens are in both.
-    """
-    at, now_at = _last_reply(old), _last_reply(new)
-    if at is None or now_at is None or at[1] != now_at[1] or at[0] <= now_at[0]:
-        return None
-    delta, start = at[0] - now_at[0], at[0]
-    kept = old.common_prefix(new)
-    while start - delta > 0 and old.tokens[start - 1] == new.tokens[start - 1 - delta]:
-        start -= 1
-    start -= delta
-    return Shift(old, start, start + delta) if 0 < start <= kept else None
-
-
-def _last_reply(ledger: Ledger) -> tuple[int, tuple[int, ...]] | None:
-    """Where the last sampled segment begins, and its tokens."""
-    end = len(ledger)
-    for segment in reversed(ledger.segments):
-        end -= len(segment.tokens)
-        if segment.sampled:
-            return end, segment.tokens
-    return None
+def shift_between(live: Ledger, whole: Ledger, left: Ledger) -> Shift | None:
+    """What of the KV of `live`, with which `whole` begins, is to be cut out so that the rest serves `left`, which is
+    `whole` without some turns. None where the template wrote more than that in other tokens."""
+    delta, kept = len(whole) - len(left), whole.common_prefix(left)
+    same = all(token == other for token, other in zip(left.tokens[kept:], whole.tokens[kept + delta :], strict=True))
+    usable = live.common_prefix(whole)
+    return Shift(live, kept, kept + delta) if same and delta > 0 and kept > 0 and kept + delta < usable else None

@@ -28,7 +28,7 @@ def read_prompt(live: States, answer: Answer) -> None:
         position = end
         answer.reading(position)
     if answer.start.moved:
-        moved = f"{answer.start.moved:,} tokens were moved in the context and still know of what was left out"
+        moved = f"{answer.start.moved:,} tokens still know of what was left out, because their KV was moved"
         answer.notes.append(f"{moved}: not what a cold run answers")
     elif not answer.start.exact:
         reused = f"reused to the token, up to {answer.start.position:,}"
