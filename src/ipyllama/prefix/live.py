@@ -27,11 +27,10 @@ from ipyllama.prefix.memory import PrefixMemory
 from ipyllama.prefix.plan import Plan, choose
 from ipyllama.prefix.reason import Facts, explain
 from ipyllama.prefix.records import Found
+from ipyllama.prefix.saving import Saving
 from ipyllama.prefix.search import find_to_the_token
 from ipyllama.prefix.store.block import Block, Probe
 
-N_PROBED: Final = 8
-"""Logits that prove a restored state."""
 TOLERANCE: Final = 0.02
 """Largest difference of a probed logit. On a CPU there is none; a GPU may round otherwise from run to run."""
 TOKEN_TOLERANCE: Final = 2.0
@@ -48,9 +47,8 @@ class Live:
         self._ends: list[int] = []
         self._exact = 0  # up to here the state is what a cold run's would be, bit for bit
         self._to_the_token = False
-        self._links: list[Link] = []  # of the ledger that is being evaluated
-        self._kept = 0  # how many of them the memory has, or will not take
-        self._pending: tuple[Link, NDArray[np.uint8]] | None = None  # waits for its probe
+        self._saving = Saving(sequence, memory)
+        self._links: list[Link] = []  # of the prompt that is being brought together
         self._restored: tuple[Found, ...] = ()
         self._probe: Probe | None = None  # of the restored state, until the next step
         self._moved: int | None = None  # from here on KV was moved: good for this conversation, not to be kept
@@ -93,11 +91,11 @@ class Live:
         except BaseException:
             # It may hold another prompt's tokens still, and `finish` is told of this one.
             self.clear()
-            self._links, self._kept = [], 0
+            self._saving.follow([], 0)
             raise
 
     def _begin(self, ledger: Ledger, reuse: Reuse) -> Start:
-        self._pending = self._probe = None
+        self._probe = None
         self._restored, self._unusable, self._refused = (), set(), False
         self._to_the_token = reuse == "token" and self._can_trim
         self._links = self.memory.links(ledger)
@@ -110,12 +108,7 @@ class Live:
         n = len(self._tokens)
         # Evaluation that goes on inside a piece is not what a cold run does: exact is then what ends with a piece.
         self._exact = min(self._exact, self._shared(ledger))
-        if self._exact < n:
-            self._links = self._keepable(ledger, self._exact)
-        # What was evaluated while the memory was off, or was deleted since, is handed over again: nothing that is
-        # saved after it could be found without it.
-        self._kept = self._n_kept(n)
-        self._keep_reached()
+        self._saving.follow(self._links if self._exact == n else self._keepable(ledger, self._exact), n)
         damaged = self.memory.counts.damaged[self._n_damaged :]
         why = explain(self.memory, ledger, self._n_ctx, Facts(n, "; ".join(damaged), self._refused))
         return Start(plan.keep, n - plan.keep, exact=self._exact == n, why=why)
@@ -153,8 +146,7 @@ class Live:
         self._tokens += tuple(tokens)
         self._ends.append(len(self._tokens))
         self._exact = len(self._tokens) if exact else self._exact
-        self._keep_pending(tokens[0] if len(tokens) == 1 else None)
-        self._keep_reached()
+        self._saving.stepped(len(self._tokens), tokens[0] if len(tokens) == 1 else None)
 
     def proven(self, tokens: Sequence[int]) -> bool:
         """False if a state was restored and the step that followed, of `tokens`, gave other logits than it once did.
@@ -176,15 +168,16 @@ class Live:
 
     def finish(self, ledger: Ledger) -> None:
         """Hand the rest of what was evaluated to the memory. `ledger` is the prompt and what was sampled."""
-        saved_to = self._links[self._kept - 1].end if self._kept else 0
         n = len(self._tokens)
-        self._links = self._keepable(ledger, None if self._exact == n else self._exact)
-        self._kept = sum(link.end <= saved_to for link in self._links)
-        self._keep_reached()
-        self._keep_pending(None)
+        self._saving.finish(self._keepable(ledger, None if self._exact == n else self._exact), n)
         self._n_damaged = len(self.memory.counts.damaged)
         if n:
             self.memory.seen.add(self.memory.binding.root, ledger.head(n))
+
+    def _keepable(self, ledger: Ledger, exact: int | None = None) -> list[Link]:
+        """The blocks of a ledger that may be saved."""
+        links = self.memory.links(ledger, exact)
+        return links if self._moved is None else [link for link in links if link.end <= self._moved]
 
     def clear(self) -> None:
         """Forget the active sequence; what is kept elsewhere stays."""
@@ -304,49 +297,3 @@ class Live:
                 self.sequence.trim(len(self._tokens))
             except CannotTrim:
                 self.clear()
-
-    # -- the way out --------------------------------------------------------------------------------------
-
-    def _keepable(self, ledger: Ledger, exact: int | None = None) -> list[Link]:
-        links = self.memory.links(ledger, exact)
-        return links if self._moved is None else [link for link in links if link.end <= self._moved]
-
-    def _n_kept(self, n: int) -> int:
-        """How many of the blocks up to position n the memory has; what it has lost is saved again if all have room."""
-        live = [link for link in self._links if link.end <= n]
-        room = max(self.memory.ram.bytes_limit, self.memory.bytes_limit)
-        fits = n * self.memory.rates.bytes_per_token <= room
-        return len(self.memory.find(live)) if fits else len(live)
-
-    def _keep_reached(self) -> None:
-        """Copy out the blocks that the sequence has reached the end of."""
-        while self._kept < len(self._links) and self._links[self._kept].end <= len(self._tokens):
-            link = self._links[self._kept]
-            self._kept += 1
-            if not self.memory.wants(link):
-                continue
-            try:
-                state = self.sequence.save(link.start, link.end)
-            except CannotTrim:  # recurrent state has moved on; the chain ends here
-                self._kept -= 1
-                self._links = self._links[: self._kept]
-                return
-            if link.end == len(self._tokens):
-                self._pending = (link, state)  # the next step may tell what the model says after it
-            else:
-                self._keep(link, state, None)
-
-    def _keep_pending(self, token: int | None) -> None:
-        if self._pending is None:
-            return
-        (link, state), self._pending = self._pending, None
-        probe = None
-        if token is not None:
-            logits = self.sequence.logits()
-            best = np.argsort(logits)[: -N_PROBED - 1 : -1]
-            probe = Probe(token, tuple(best.tolist()), tuple(logits[best].tolist()))
-        self._keep(link, state, probe)
-
-    def _keep(self, link: Link, state: NDArray[np.uint8], probe: Probe | None) -> None:
-        seconds = self.memory.rates.prefill.seconds(len(link.tokens))
-        self.memory.save(Block(link, state, self.memory.binding.origin, seconds, probe))
