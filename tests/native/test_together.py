@@ -47,6 +47,7 @@ def test_the_prompt_is_read_once(load, arch: str) -> None:
     first, *others = together(llm, [ledger] * 4, [options(max_tokens=3, seed=seed) for seed in range(4)])
     assert first.usage.computed == len(ledger)
     assert all((other.usage.reused, other.usage.computed) == (len(ledger), 0) for other in others)
+    assert [each.why.kept for each in (first, *others)] == [0, *[len(ledger)] * 3]
     again = llm.generate(ledger, options(max_tokens=1), fresh=True).result()
     assert again.usage.computed == 1, "the prompt is still there, and nothing else"
 

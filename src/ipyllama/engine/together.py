@@ -18,6 +18,7 @@ from ipyllama.engine.states import Start, States
 from ipyllama.errors import Aborted
 from ipyllama.ledger import Ledger
 from ipyllama.reply import FinishReason, Reply
+from ipyllama.why import Why
 
 Conclude = Callable[[int, Reply, Ledger], None]
 """Called for each answer as it ends, with its number, its reply and the ledger with what was sampled."""
@@ -69,14 +70,16 @@ class Together:
         first = self._answers[0]
         if not len(self._shared):
             self._live.clear()  # its cells are wanted
+            for answer in self._answers:
+                answer.start = Start(why=Why("first use", len(answer.request.prompt), 0))
             return
         whole = first.request
         first.request = replace(whole, prompt=self._shared)
         read_prompt(self._live, first)
         first.request = whole
-        reused = Start(reused=len(self._shared), exact=first.start.exact)
         for answer in self._answers[1:]:
-            answer.start = reused
+            why = Why("continued", len(answer.request.prompt), len(self._shared))
+            answer.start = Start(reused=len(self._shared), exact=first.start.exact, why=why)
             answer.reading(len(self._shared))
 
     def _begin_equal(self) -> None:
