@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import reprlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from ipyllama import _core, crash
-from ipyllama.engine import Engine, Job, Request, Shift, gather
+from ipyllama.engine import Engine, Job, Request, Shift, Stream, gather
 from ipyllama.engine.capability import Capability, CapabilityProbe
 from ipyllama.engine.embed import STEP
 from ipyllama.engine.engine import Wrap
@@ -25,7 +25,7 @@ from ipyllama.prefix.binding import binding
 from ipyllama.prefix.live import Live
 from ipyllama.prefix.location import Cache, memory_for
 from ipyllama.prefix.replies.replay import ModelReplies, replay
-from ipyllama.reply import Delta, Event, Finished, Reply
+from ipyllama.reply import Event, Finished, Reply
 from ipyllama.sharing import LoadedModels
 from ipyllama.vocab import Vocabulary, tokenize_after
 
@@ -119,11 +119,16 @@ class LLM:
         """
         return self.start(prompt, **options).result()
 
-    def stream(self, prompt: Prompt, **options: Any) -> Iterator[str]:
-        """Like `complete`, but gives out the text as it comes. Leaving the loop ends the generation."""
-        for event in self.start(prompt, **options):
-            if isinstance(event, Delta):
-                yield event.text
+    async def acomplete(self, prompt: Prompt, **options: Any) -> Reply:
+        """Like `complete`, without blocking the event loop. Cancelling the task ends the generation."""
+        return await self.stream(prompt, **options).aresult()
+
+    def stream(self, prompt: Prompt, **options: Any) -> Stream[Reply]:
+        """Like `complete`, but gives out the text as it comes: `for piece in llm.stream(prompt)`, or `async for`.
+
+        It is asked for when the loop begins; leaving the loop ends the generation. `Stream` tells more.
+        """
+        return Stream(partial(self.start, prompt, **options))
 
     def start(self, prompt: Prompt, *, notes: tuple[str, ...] = (), fresh: bool = False, **options: Any) -> Job:
         """Like `complete`, but returns the `Job` at once: iterate over it for events, or `cancel()` it. `notes` go
@@ -194,7 +199,7 @@ class LLM:
         """The same, or None where it is not known and an answer is being written."""
         return self._probe() if self._probe.known or self.n_busy == 0 else None
 
-    def generate(
+    def generate(  # noqa: PLR0913 - what the engine is to know of a prompt, of which most callers give two or three
         self,
         ledger: Ledger,
         options: GenerateOptions,
@@ -203,18 +208,20 @@ class LLM:
         *,
         fresh: bool = False,
         shift: Shift | None = None,
+        caller: object | None = None,
     ) -> Job:
         """Queue a generation from exact token ids; where this request was answered before, the job has ended already.
 
         `wrap` makes the final reply of (reply, ledger). `fresh` computes in any case. `shift` tells of KV that can be
-        moved to where this prompt has it; the reply is not exact then.
+        moved to where this prompt has it; the reply is not exact then. `caller` is who takes turns with others that
+        wait; None is one caller, too.
         """
         request = Request(ledger, options.with_concrete_seed(), self.name, notes, shift)
         if self.closed or self.memory.paused or options.seed == "random":
-            return self._engine.submit(request, wrap)
+            return self._engine.submit(request, wrap, caller=caller)
         if not fresh and (reply := self._replies.find(request)):
             return replay(reply, ledger, wrap)
-        return self._engine.submit(request, self._replies.keeping(request, wrap))
+        return self._engine.submit(request, self._replies.keeping(request, wrap), caller=caller)
 
     def generate_together(
         self,
@@ -222,13 +229,16 @@ class LLM:
         options: Sequence[GenerateOptions],
         notes: tuple[str, ...] = (),
         wraps: Sequence[Wrap] | None = None,
+        *,
+        caller: object | None = None,
     ) -> list[Job]:
         """Queue several generations that run at once; arguments as in `generate`, a list where each has its own."""
         pairs = zip(ledgers, options, strict=True)
         requests = [Request(ledger, each.with_concrete_seed(), self.name, notes) for ledger, each in pairs]
         if not requests:
             return []
-        return self._engine.submit_together(requests, wraps or [lambda reply, ledger: reply] * len(requests))
+        wraps = wraps or [lambda reply, ledger: reply] * len(requests)
+        return self._engine.submit_together(requests, wraps, caller=caller)
 
     def map(
         self,

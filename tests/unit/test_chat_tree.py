@@ -54,6 +54,7 @@ class Parrot:
         *,
         fresh: bool = False,
         shift: Shift | None = None,
+        caller: object | None = None,
     ) -> Any:
         self.fresh = fresh
         self.options.append(options)

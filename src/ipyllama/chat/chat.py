@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from html import escape
@@ -19,7 +19,7 @@ from ipyllama.chat.room import OnFull
 from ipyllama.chat.speaker import Speaker
 from ipyllama.chat.tree import Tree
 from ipyllama.chat.turn import Place, Turn, check_name
-from ipyllama.engine.gather import gather
+from ipyllama.engine import Stream, gather
 from ipyllama.errors import BadOption
 from ipyllama.ledger import Ledger
 from ipyllama.options import GenerateOptions, combinations
@@ -104,7 +104,28 @@ class Chat:
         if asked.place.moved:
             chosen = replace(chosen, reuse="token")
         notes = (*notes, *asked.plan.notes)
-        return self.llm.generate(asked.plan.ledger, chosen, notes, wrap, fresh=fresh, shift=asked.shift)
+        return self.llm.generate(asked.plan.ledger, chosen, notes, wrap, fresh=fresh, shift=asked.shift, caller=self)
+
+    def aask(self, text: str, **options: Any) -> Coroutine[Any, Any, Turn]:
+        """Like `ask`, without blocking the event loop: `turn = await chat.aask(text)`.
+
+        It continues from what is the head when this is called, so that several at once are branches. Cancelling the
+        task ends the answer; the turn with what was generated is the head then, as after Ctrl-C.
+        """
+        return self.stream(text, **options).aresult()
+
+    def stream(self, text: str, **options: Any) -> Stream[Turn]:
+        """Like `ask`, but gives out the text as it comes: `for piece in chat.stream(text)`, or `async for`; then
+        `stream.reply` is the turn.
+
+        It is asked when the loop begins, and continues from what is the head now. Leaving the loop ends the answer;
+        `Stream` tells more.
+        """
+        where = {key: options[key] for key in _WHERE & options.keys()}
+        on_full = OnFull.read(where.get("on_full") or "error")
+        after = self._place(text, where).parent
+        start = partial(self.start, text, **(options | {"after": after}))
+        return Stream(start, slow_start=on_full.how in ("shift", "summarise-by"))
 
     def start_many(
         self, text: str, variants: Sequence[GenerateOptions], *, notes: tuple[str, ...] = (), **where: Any
@@ -126,7 +147,7 @@ class Chat:
         ]
         wraps = [partial(record, self._tree, each, asked.plan.loss) for each in places]
         ledgers = [asked.plan.ledger] * len(variants)
-        return self.llm.generate_together(ledgers, variants, (*notes, *asked.plan.notes), wraps)
+        return self.llm.generate_together(ledgers, variants, (*notes, *asked.plan.notes), wraps, caller=self)
 
     def samples(self, text: str, n: int, **options: Any) -> list[Turn]:
         """`n` answers to one message, written at once, each with the next seed. Arguments as in `start`."""

@@ -34,7 +34,7 @@ class Speaker(Protocol):
     @property
     def capability(self) -> Capability: ...
 
-    def generate(
+    def generate(  # noqa: PLR0913 - as LLM has it
         self,
         ledger: Ledger,
         options: GenerateOptions,
@@ -43,6 +43,7 @@ class Speaker(Protocol):
         *,
         fresh: bool = False,
         shift: Shift | None = None,
+        caller: object | None = None,
     ) -> Job: ...
 
     def generate_together(
@@ -51,4 +52,6 @@ class Speaker(Protocol):
         options: Sequence[GenerateOptions],
         notes: tuple[str, ...],
         wraps: Sequence[Callable[[Reply, Ledger], Reply]],
+        *,
+        caller: object | None = None,
     ) -> list[Job]: ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from ipyllama.thinking import Parts, split_thinking
 
 if TYPE_CHECKING:
     from ipyllama.chat.chat import Chat
+    from ipyllama.engine import Stream
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots: of the two bases of a turn only one may have them
@@ -77,6 +78,14 @@ class Turn(Reply, Place):
     def ask(self, text: str, **options: Any) -> Turn:
         """Continue the conversation from here. Arguments and errors as in `Chat.ask`."""
         return self._chat.ask(text, after=self, **options)
+
+    def aask(self, text: str, **options: Any) -> Coroutine[Any, Any, Turn]:
+        """Continue the conversation from here, without blocking the event loop; see `Chat.aask`."""
+        return self._chat.aask(text, after=self, **options)
+
+    def stream(self, text: str, **options: Any) -> Stream[Turn]:
+        """Continue the conversation from here and give out the text as it comes; see `Chat.stream`."""
+        return self._chat.stream(text, after=self, **options)
 
     def again(self, **options: Any) -> Turn:
         """Answer the same message from the same point, as another branch; `options` are those that change, as

@@ -6,6 +6,7 @@ from ipyllama.engine.gather import gather
 from ipyllama.engine.job import Job
 from ipyllama.engine.schedule import PIECE, piece_ends, shared_end
 from ipyllama.engine.states import Shift, Start, States
+from ipyllama.engine.stream import Stream
 from ipyllama.engine.task import Task
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Shift",
     "Start",
     "States",
+    "Stream",
     "Task",
     "gather",
     "piece_ends",

@@ -12,7 +12,6 @@ import queue
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -24,9 +23,10 @@ from ipyllama.engine.job import Job
 from ipyllama.engine.states import States
 from ipyllama.engine.task import Task
 from ipyllama.engine.together import Together
+from ipyllama.engine.work import FairQueue, Work
 from ipyllama.errors import Aborted, ClosedError, LlamaError, WrongModel
 from ipyllama.ledger import Ledger
-from ipyllama.reply import Queued, Reply
+from ipyllama.reply import Reply
 
 T = TypeVar("T")
 Wrap = Callable[[Reply, Ledger], Reply]
@@ -34,53 +34,53 @@ Wrap = Callable[[Reply, Ledger], Reply]
 where a job is cancelled while it waits, on the thread that cancels; on that of the caller for a replayed reply."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Work:
-    jobs: tuple[Job | Task[Any], ...]
-    run: Callable[[], None]
-    drop: Callable[[], None]
-    """what becomes of it when it is cancelled while it waits"""
-    abort: Callable[[], None]
-    """ends the native step that it is in"""
-
-
 class Engine:
-    """Runs generations and other tasks one at a time, in order. `close()` ends the running one and frees the
-    contexts."""
+    """Runs generations and other tasks one at a time. Callers take turns: of those that wait, the one that was served
+    least recently is next. `close()` ends the running one and frees the contexts."""
 
     def __init__(self, model: _core.Model, context: _core.Context | None, states: States | None) -> None:
         """Takes the context over, and with it `states`, which fills it; None for a model that does not generate."""
         self._model, self._context, self._live = model, context, states
         self._at_end: list[Callable[[], None]] = []
-        self._work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()  # guards the three below
-        self._waiting: list[_Work] = []
-        self._running: _Work | None = None
+        self._bell: queue.SimpleQueue[bool] = queue.SimpleQueue()  # True: there is work; False: there will be none
+        # Guards the three below. The garbage collector may cancel a job wherever it runs, also under this lock.
+        self._lock = threading.RLock()
+        self._queue = FairQueue()
+        self._running: Work | None = None
         self._closed = False
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="ipyllama-engine", daemon=True)
         self._thread.start()
         _alive.add(self)
 
-    def submit(self, request: Request, wrap: Wrap = lambda reply, ledger: reply) -> Job:
-        """Queue a generation. Raises `ClosedError` after `close()`, `WrongModel` where nothing can be generated."""
+    def submit(
+        self, request: Request, wrap: Wrap = lambda reply, ledger: reply, *, caller: object | None = None
+    ) -> Job:
+        """Queue a generation. None is the caller of all who do not say who they are.
+
+        Raises `ClosedError` after `close()`, `WrongModel` where nothing can be generated.
+        """
         if self._context is None or self._live is None:
             raise WrongModel(f"{request.model_name} encodes text and cannot generate: load a chat or completion model")
         job = Job(self._cancel)
         begin = partial(Generation, job, self._model, self._live, self._context.n_ctx, request)
         drop = partial(_drop_job, job, request, wrap)
         what = f"answering with {request.model_name}"
-        self._put(_Work((job,), partial(self._generate, job, what, begin, wrap), drop, self._context.abort))
+        run = partial(self._generate, job, what, begin, wrap)
+        self._put(Work(self if caller is None else caller, (job,), run, drop, self._context.abort))
         return job
 
-    def submit_together(self, requests: Sequence[Request], wraps: Sequence[Wrap]) -> list[Job]:
+    def submit_together(
+        self, requests: Sequence[Request], wraps: Sequence[Wrap], *, caller: object | None = None
+    ) -> list[Job]:
         """Queue several generations that are to run at once, as `Together` does; a job for each. The model takes as
-        many at a time as there is room for. Raises like `submit`."""
+        many at a time as there is room for. None is a caller of its own. Raises like `submit`."""
         if self._context is None or self._live is None:
             raise WrongModel(f"{requests[0].model_name} encodes text and cannot generate: load a chat model")
         jobs = [Job(self._cancel) for _ in requests]
         run = partial(self._generate_together, jobs, requests, wraps)
-        self._put(_Work(tuple(jobs), run, partial(_drop_jobs, jobs, requests, wraps), self._context.abort))
+        drop = partial(_drop_jobs, jobs, requests, wraps)
+        self._put(Work(jobs[0] if caller is None else caller, tuple(jobs), run, drop, self._context.abort))
         return jobs
 
     def call(self, function: Callable[[Task[T]], T], abort: Callable[[], None] = lambda: None) -> Task[T]:
@@ -88,7 +88,7 @@ class Engine:
         `ClosedError` after `close()`."""
         task: Task[T] = Task(self._cancel)
         drop = partial(task.fail, Aborted("stopped before it began"))
-        self._put(_Work((task,), partial(self._call, task, function), drop, abort))
+        self._put(Work(self, (task,), partial(self._call, task, function), drop, abort))
         return task
 
     def at_end(self, function: Callable[[], None]) -> None:
@@ -109,7 +109,7 @@ class Engine:
     def n_busy(self) -> int:
         """Jobs that run or wait."""
         with self._lock:
-            return len(self._waiting) + (self._running is not None)
+            return len(self._queue) + (self._running is not None)
 
     @property
     def closed(self) -> bool:
@@ -119,9 +119,9 @@ class Engine:
         """End every job, stop the worker, free the contexts. Safe to call twice, and again after Ctrl-C."""
         with self._lock:
             already, self._closed = self._closed, True
-            work = [*self._waiting, *([self._running] if self._running else [])]
+            work = [*self._queue.in_turn(), *([self._running] if self._running else [])]
         if not already:
-            self._work.put(None)
+            self._bell.put(False)
             if self._context is not None:
                 self._context.abort()  # it may be warming up
         for each in work:
@@ -134,33 +134,28 @@ class Engine:
 
     def abandon(self) -> None:
         """After a fork, in the child: the worker is not there, and whatever it held is the parent's."""
-        self._lock = threading.Lock()
-        self._closed, self._waiting, self._running = True, [], None
+        self._lock = threading.RLock()
+        self._closed, self._queue, self._running = True, FairQueue(), None
         self._thread, self._ended = threading.current_thread(), threading.Event()
         self._ended.set()
 
-    def _put(self, work: _Work) -> None:
+    def _put(self, work: Work) -> None:
         with self._lock:
             if self._closed:
                 raise _unloaded()
-            ahead = len(self._waiting) + (self._running is not None)
-            if ahead:
-                _tell_place(work, ahead)
-            self._waiting.append(work)
-            self._work.put(work)
+            self._bell.put(True)  # first: the worker may find nothing, but nothing may wait for a bell
+            self._queue.put(work)
+            self._announce()
 
     def _cancel(self, job: Job | Task[Any]) -> None:
         with self._lock:
-            running = self._running
-            if running is not None and job in running.jobs and all(each.cancelled for each in running.jobs):
+            running, waiting = self._running, self._queue.find(job)
+            if running is not None and job in running.jobs and running.cancelled:
                 running.abort()
-            waiting = next((work for work in self._waiting if job in work.jobs), None)
-            if waiting is not None and all(each.cancelled for each in waiting.jobs):
-                self._waiting.remove(waiting)
+            dropped = waiting is not None and waiting.cancelled and self._queue.remove(waiting)
+            if dropped:
                 self._announce()
-            else:
-                waiting = None
-        if waiting is not None:  # nobody has to wait for the jobs ahead of it
+        if waiting is not None and dropped:  # nobody has to wait for the jobs ahead of it
             waiting.drop()
 
     def _serve(self) -> None:
@@ -180,8 +175,9 @@ class Engine:
                 native_log.forward()
 
     def _work_on(self) -> None:
-        while (work := self._work.get()) is not None:
-            if self._take(work):
+        while self._bell.get():
+            work = self._take()
+            if work is not None:
                 try:
                     work.run()
                 finally:
@@ -196,22 +192,18 @@ class Engine:
         if self._context is not None:
             self._context.close()
 
-    def _take(self, work: _Work) -> bool:
-        """Make a job the running one; False if it was cancelled while it waited."""
+    def _take(self) -> Work | None:
+        """Make the next work the running one; None if what the bell was rung for was cancelled."""
         with self._lock:
-            if work not in self._waiting:
-                return False
-            self._waiting.remove(work)
-            self._running = work
+            self._running = self._queue.take()
             if self._context is not None:
                 self._context.clear_abort()
             self._announce()
-            return True
+            return self._running
 
     def _announce(self) -> None:
-        ahead = int(self._running is not None)
-        for place, work in enumerate(self._waiting, start=ahead):
-            _tell_place(work, place)
+        for place, work in enumerate(self._queue.in_turn(), start=int(self._running is not None)):
+            work.tell(place)
 
     def _generate(self, job: Job, what: str, begin: Callable[[], Generation], wrap: Wrap) -> None:
         try:
@@ -253,12 +245,6 @@ class Engine:
 
 def _unloaded() -> ClosedError:
     return ClosedError("this model was unloaded: load it again")
-
-
-def _tell_place(work: _Work, place: int) -> None:
-    for job in work.jobs:
-        if isinstance(job, Job):
-            job.emit(Queued(place))
 
 
 def _drop_jobs(jobs: Sequence[Job], requests: Sequence[Request], wraps: Sequence[Wrap]) -> None:

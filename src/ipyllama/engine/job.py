@@ -25,6 +25,7 @@ class Job:
         self._on_cancel = on_cancel
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._done = threading.Event()
+        self._listeners: list[Callable[[], None]] = []
         self._reply: Reply | None = None
         self._error: BaseException | None = None
         self.cancelled = False
@@ -96,6 +97,11 @@ class Job:
             found.append(event)
         return found
 
+    def listen(self, wake: Callable[[], None]) -> None:
+        """Have `wake` called after each event that comes, and at the end: on the worker's thread, so it must be quick
+        and not fail."""
+        self._listeners.append(wake)
+
     def wait(self) -> None:
         """Wait until a cancelled job has ended, but no longer than `STOP_PATIENCE` seconds."""
         self._done.wait(STOP_PATIENCE)
@@ -153,7 +159,7 @@ class Job:
     # -- the worker's side --------------------------------------------------------------------------------
 
     def emit(self, event: Event) -> None:
-        self._events.put(event)
+        self._put(event)
 
     def finish(self, reply: Reply) -> None:
         self._reply = reply
@@ -166,4 +172,9 @@ class Job:
 
     def _end(self) -> None:
         self._done.set()
-        self._events.put(None)
+        self._put(None)
+
+    def _put(self, event: Event | None) -> None:
+        self._events.put(event)
+        for wake in tuple(self._listeners):
+            wake()

@@ -1,0 +1,151 @@
+"""A stream: the text of an answer as it is written, for a loop that waits and for one that awaits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
+from typing import Generic, Self, TypeVar, cast
+
+from ipyllama.engine.job import STOP_PATIENCE, Job
+from ipyllama.errors import Interrupted
+from ipyllama.reply import Delta, Event, Reply
+
+R = TypeVar("R", bound=Reply)
+
+
+class Stream(Generic[R]):
+    """`for piece in stream` or `async for piece in stream`: pieces of text, always whole characters.
+
+    It is asked for when the loop begins. Leaving the loop ends the answer; where an error or Stop leaves it from the
+    loop's body, that is certain only inside of `with stream` or `async with stream`, because a traceback may keep the
+    loop alive. Both loops raise what goes wrong. In the first, Ctrl-C raises `Interrupted`; in the second, a cancelled
+    task ends the answer, and the event loop is never blocked.
+    """
+
+    def __init__(self, start: Callable[[], Job], *, slow_start: bool = False) -> None:
+        """`slow_start`: `start` may wait for the model, so that it cannot be called in an event loop."""
+        self._start, self._slow_start = start, slow_start
+        self._job: Job | None = None
+        self._cancelled = False
+
+    @property
+    def reply(self) -> R | None:
+        """The whole answer, also one that was ended early; None until it has ended, or where it failed."""
+        return cast("R | None", self._job.reply) if self._job else None
+
+    def cancel(self) -> None:
+        """End the answer now, from any thread; a loop over it gets what is there and ends. What has not begun never
+        does."""
+        self._cancelled = True
+        if self._job is not None:
+            self._job.cancel()
+
+    def __iter__(self) -> Iterator[str]:
+        job = self._begin()
+        if job is None:
+            return
+        try:
+            for event in job:
+                if isinstance(event, Delta):
+                    yield event.text
+        except BaseException as error:
+            job.cancel()
+            if isinstance(error, KeyboardInterrupt):  # wherever it fell
+                job.wait()
+                raise Interrupted(job.reply) from None
+            raise
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        job = await self._abegin()
+        if job is None:
+            return
+        reader = _Reader(job)
+        try:
+            while events := await reader.events():
+                for event in events:
+                    if isinstance(event, Delta):
+                        yield event.text
+        except BaseException:  # a cancelled task, or the loop was left
+            job.cancel()
+            await reader.end()
+            raise
+        job.result()
+
+    async def aresult(self) -> R:
+        """Wait for the whole answer without blocking the event loop. Cancelling the task ends the answer.
+
+        Raises what goes wrong, and `asyncio.CancelledError` where it was cancelled before it began.
+        """
+        async for _ in self:
+            pass
+        if self._job is None:
+            raise asyncio.CancelledError
+        return cast("R", self._job.result())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.cancel()
+        if self._job is not None:
+            self._job.wait()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        self.cancel()
+        if self._job is not None:
+            await _Reader(self._job).end()
+
+    def __repr__(self) -> str:
+        if self._job is None:
+            return f"<Stream: {'cancelled' if self._cancelled else 'not begun'}>"
+        return f"<Stream: {'ended' if self._job.done else 'running'}>"
+
+    def _begin(self) -> Job | None:
+        if self._job is None and not self._cancelled:
+            self._job = self._start()
+            if self._cancelled:  # in the meantime
+                self._job.cancel()
+        return self._job
+
+    async def _abegin(self) -> Job | None:
+        if not self._slow_start:
+            return self._begin()
+        try:
+            return await asyncio.shield(asyncio.to_thread(self._begin))
+        except asyncio.CancelledError:  # the thread goes on, what it begins does not
+            self.cancel()
+            raise
+
+
+class _Reader:
+    """Waits in an event loop for what a job tells."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._loop, self._news = asyncio.get_running_loop(), asyncio.Event()
+        job.listen(self._wake)
+
+    async def events(self) -> list[Event]:
+        """What has come since the last call, waited for; nothing at the end."""
+        while True:
+            self._news.clear()
+            ended = self._job.done  # before the events are taken: none can come after them
+            if (events := self._job.events()) or ended:
+                return events
+            await self._news.wait()
+
+    async def end(self) -> None:
+        """Wait until a cancelled job has ended, but no longer than `STOP_PATIENCE` seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_PATIENCE):
+                while not self._job.done:
+                    await self._news.wait()
+                    self._news.clear()
+
+    def _wake(self) -> None:
+        with suppress(RuntimeError):  # the event loop was closed: nobody waits
+            self._loop.call_soon_threadsafe(self._news.set)
