@@ -106,7 +106,7 @@ def test_with_closes_it(tiny) -> None:
         assert llm.complete("hello", max_tokens=2).usage.generated == 2
     assert llm.closed
     assert "closed" in repr(llm)
-    for call in (llm.complete, llm.start, llm.tokenize, lambda text: next(llm.stream(text))):
+    for call in (llm.complete, llm.start, llm.tokenize, lambda text: next(iter(llm.stream(text)))):
         with pytest.raises(ClosedError, match="load it again"):
             call("hello")
 

@@ -66,9 +66,10 @@ class Stream(Generic[R]):
                 for event in events:
                     if isinstance(event, Delta):
                         yield event.text
-        except BaseException:  # a cancelled task, or the loop was left
+        except BaseException as error:
             job.cancel()
-            await reader.end()
+            if not isinstance(error, GeneratorExit):  # it was left, perhaps with its event loop: nothing can be awaited
+                await reader.end()
             raise
         job.result()
 
