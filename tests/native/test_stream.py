@@ -80,19 +80,25 @@ def test_leaving_the_loop_ends_it(llm: LLM) -> None:
     assert llm.complete("hello", max_tokens=2).finish_reason == "length"
 
 
-def test_after_with_it_is_over(load: Load) -> None:
-    """Also where a traceback keeps the loop alive."""
-    chat = load("llama", n_ctx=16384).chat()
-    stream = chat.stream("go", **LONG)
+def test_an_error_in_the_loop_ends_it(llm: LLM) -> None:
+    """Though a traceback, which notebooks keep, holds all variables."""
 
     def fail() -> None:
-        with stream:
-            for _ in stream:
-                raise ZeroDivisionError
+        for _ in stream:
+            raise ZeroDivisionError
 
+    stream = llm.stream("go", **LONG)
     with pytest.raises(ZeroDivisionError) as caught:
         fail()
+    assert ended(stream).finish_reason == "interrupted"
     assert caught.tb is not None
+
+
+def test_after_with_it_has_ended(load: Load) -> None:
+    chat = load("llama", n_ctx=16384).chat()
+    with chat.stream("go", **LONG) as stream:
+        pieces = iter(stream)  # a loop that is not left
+        next(pieces)
     assert stream.reply.finish_reason == "interrupted"
     assert chat.head is stream.reply
 

@@ -3,11 +3,11 @@ continued, and nothing is computed twice."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-from native.jobs import Gate, options, prompt
+from native.jobs import Gate, options, places, prompt
 
 from ipyllama.errors import BadOption, PromptTooLong
 from ipyllama.ledger import Ledger
@@ -132,3 +132,48 @@ def test_what_is_wrong_is_told_to_each(load) -> None:
         with pytest.raises(PromptTooLong):
             job.result()
     assert llm.generate(prompt(llm, "fine"), options(max_tokens=1)).result().text is not None
+
+
+def test_a_long_group_gives_way_between_its_answers(load) -> None:
+    """Two at a time: a chat that comes in the meantime waits for these two, and the rest goes on after it."""
+    llm, gate, order = load("llama", n_parallel=2), Gate(), list[str]()
+
+    def noting(name: str, first: Gate | None = None) -> Callable[[Reply, Ledger], Reply]:
+        def wrap(reply: Reply, ledger: Ledger) -> Reply:
+            order.append(name)
+            return first(reply, ledger) if first else reply
+
+        return wrap
+
+    ledgers = [prompt(llm, f"{TEXT} {number}") for number in range(6)]
+    variants = [options(max_tokens=3 + number % 2) for number in range(6)]
+    wraps = [noting(str(number), gate if number == 0 else None) for number in range(6)]
+    jobs = llm.generate_together(ledgers, variants, (), wraps)
+    assert gate.reached.wait(60)
+    other = llm.generate(prompt(llm, "me too"), options(max_tokens=1), wrap=noting("other"), caller=gate)
+    assert places(other.events()) == [1]
+    gate.open.set()
+    replies = [job.result() for job in jobs]
+    assert order == ["0", "1", "other", "2", "3", "4", "5"]
+    assert [reply.usage.generated for reply in replies] == [3, 4] * 3
+    assert all(reply.usage.prompt == len(ledger) for reply, ledger in zip(replies, ledgers, strict=True))
+    assert replies[2].usage.computed < len(ledgers[2]) - 200, "what all begin with was not read again"
+
+
+def test_what_gave_way_waits_as_others_do(load) -> None:
+    llm, gate = load("llama", n_parallel=1), Gate()
+    held = Gate()
+    ledgers = [prompt(llm, f"{TEXT} {number}") for number in range(4)]
+    wraps = [gate, *[lambda reply, ledger: reply] * 3]
+    jobs = llm.generate_together(ledgers, [options(max_tokens=2)] * 4, (), wraps)
+    assert gate.reached.wait(60)
+    llm.generate(prompt(llm, "me too"), options(max_tokens=1), wrap=held, caller=held)
+    gate.open.set()
+    assert held.reached.wait(60)
+    assert [places(job.events()) for job in jobs] == [[], [2, 1], [2, 1], [2, 1]], "its own group ran, then the other"
+    for job in jobs[1:]:
+        assert not job.done
+        job.cancel()
+    assert [job.result().finish_reason for job in jobs] == ["length", *["interrupted"] * 3], "though the other is held"
+    held.open.set()
+    assert llm.generate(ledgers[0], options(max_tokens=1)).result().usage.restored == 256

@@ -74,13 +74,12 @@ class Engine:
         self, requests: Sequence[Request], wraps: Sequence[Wrap], *, caller: object | None = None
     ) -> list[Job]:
         """Queue several generations that are to run at once, as `Together` does; a job for each. The model takes as
-        many at a time as there is room for. None is a caller of its own. Raises like `submit`."""
+        many at a time as there is room for, and begins no more while other callers wait. None is a caller of its own.
+        Raises like `submit`."""
         if self._context is None or self._live is None:
             raise WrongModel(f"{requests[0].model_name} encodes text and cannot generate: load a chat model")
         jobs = [Job(self._cancel) for _ in requests]
-        run = partial(self._generate_together, jobs, requests, wraps)
-        drop = partial(_drop_jobs, jobs, requests, wraps)
-        self._put(Work(jobs[0] if caller is None else caller, tuple(jobs), run, drop, self._context.abort))
+        self._put_together(jobs[0] if caller is None else caller, jobs, requests, wraps)
         return jobs
 
     def call(self, function: Callable[[Task[T]], T], abort: Callable[[], None] = lambda: None) -> Task[T]:
@@ -147,6 +146,14 @@ class Engine:
             self._queue.put(work)
             self._announce()
 
+    def _put_together(
+        self, caller: object, jobs: Sequence[Job], requests: Sequence[Request], wraps: Sequence[Wrap]
+    ) -> None:
+        assert self._context is not None
+        run = partial(self._generate_together, caller, jobs, requests, wraps)
+        drop = partial(_drop_jobs, jobs, requests, wraps)
+        self._put(Work(caller, tuple(jobs), run, drop, self._context.abort))
+
     def _cancel(self, job: Job | Task[Any]) -> None:
         with self._lock:
             running, waiting = self._running, self._queue.find(job)
@@ -179,7 +186,7 @@ class Engine:
             work = self._take()
             if work is not None:
                 try:
-                    work.run()
+                    work.drop() if work.cancelled else work.run()
                 finally:
                     native_log.forward()
                     with self._lock:
@@ -215,7 +222,9 @@ class Engine:
                 self._live.clear()  # of unknown cause: do not build on what is in the context
             job.fail(error)
 
-    def _generate_together(self, jobs: Sequence[Job], requests: Sequence[Request], wraps: Sequence[Wrap]) -> None:
+    def _generate_together(
+        self, caller: object, jobs: Sequence[Job], requests: Sequence[Request], wraps: Sequence[Wrap]
+    ) -> None:
         assert self._context is not None
         assert self._live is not None
         n_ctx, ended = self._context.n_ctx, set[int]()
@@ -228,13 +237,21 @@ class Engine:
             with crash.running(f"answering with {requests[0].model_name}"):
                 pairs = zip(jobs, requests, strict=True)
                 answers = [Answer(job, self._model, request, n_ctx) for job, request in pairs]
-                Together(answers, self._context, self._live, conclude).run()
+                group = Together(answers, self._context, self._live, conclude, partial(self._others_wait, caller))
+                group.run()
+            if rest := group.unbegun:
+                left = [jobs[n] for n in rest], [requests[n] for n in rest], [wraps[n] for n in rest]
+                self._put_together(caller, *left)
         except BaseException as error:  # noqa: BLE001 - see above
             if not isinstance(error, LlamaError):
                 self._live.clear()
             for number, job in enumerate(jobs):
                 if number not in ended:
                     job.fail(error)
+
+    def _others_wait(self, caller: object) -> bool:
+        with self._lock:
+            return self._queue.has_others(caller)
 
     def _call(self, task: Task[T], function: Callable[[Task[T]], T]) -> None:
         try:

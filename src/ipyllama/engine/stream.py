@@ -17,10 +17,9 @@ R = TypeVar("R", bound=Reply)
 class Stream(Generic[R]):
     """`for piece in stream` or `async for piece in stream`: pieces of text, always whole characters.
 
-    It is asked for when the loop begins. Leaving the loop ends the answer; where an error or Stop leaves it from the
-    loop's body, that is certain only inside of `with stream` or `async with stream`, because a traceback may keep the
-    loop alive. Both loops raise what goes wrong. In the first, Ctrl-C raises `Interrupted`; in the second, a cancelled
-    task ends the answer, and the event loop is never blocked.
+    It is asked for when the loop begins. Leaving the loop, by whatever way, ends the answer; after `with stream` or
+    `async with stream` it has ended, and `reply` is what there is. Both loops raise what goes wrong. In the first,
+    Ctrl-C raises `Interrupted`; in the second, a cancelled task ends the answer, and the event loop is never blocked.
     """
 
     def __init__(self, start: Callable[[], Job], *, slow_start: bool = False) -> None:
@@ -40,6 +39,9 @@ class Stream(Generic[R]):
         self._cancelled = True
         if self._job is not None:
             self._job.cancel()
+
+    # An iterator is made for one loop, and only the loop holds it: it is closed when that is left, though a traceback
+    # may keep all variables alive.
 
     def __iter__(self) -> Iterator[str]:
         job = self._begin()

@@ -35,7 +35,16 @@ class _Branch:
 class Together:
     """The state of one run. A job that is cancelled ends alone."""
 
-    def __init__(self, answers: Sequence[Answer], context: _core.Context, live: States, conclude: Conclude) -> None:
+    def __init__(
+        self,
+        answers: Sequence[Answer],
+        context: _core.Context,
+        live: States,
+        conclude: Conclude,
+        others_wait: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Where `others_wait`, no more answers are begun: `unbegun` tells which, once `run` has ended."""
+        self._others_wait = others_wait
         self._context, self._live, self._n_ctx = context, live, context.n_ctx
         self._answers, self._conclude_with = list(answers), conclude
         self._waiting = deque(self._answers)
@@ -47,7 +56,7 @@ class Together:
         try:
             self._read_shared()
             self._begin_equal()
-            while self._waiting or self._branches:
+            while self._branches or (self._waiting and not self._gives_way()):
                 self._fill()
                 self._step()
         except Aborted:
@@ -55,13 +64,18 @@ class Together:
                 raise
             for branch in list(self._branches):
                 self._end(branch, "interrupted")
-            for answer in self._waiting:
-                self._conclude(answer, "interrupted")
+            while self._waiting:
+                self._conclude(self._waiting.popleft(), "interrupted")
         finally:
             for branch in self._branches:
                 branch.sequence.close()
             if len(self._shared):
                 self._live.finish(self._shared)
+
+    @property
+    def unbegun(self) -> list[int]:
+        """The numbers of the answers that it gave up to others."""
+        return [self._answers.index(answer) for answer in self._waiting]
 
     # -- reading ------------------------------------------------------------------------------------------
 
@@ -93,7 +107,7 @@ class Together:
 
     def _fill(self) -> None:
         """Begin answers for which there is a sequence and room."""
-        while self._waiting and len(self._branches) < self._context.n_seq_max - 1 and self._has_room():
+        while self._waiting and len(self._branches) < self._context.n_seq_max - 1 and self._may_begin():
             answer = self._waiting.popleft()
             sequence = self._live.sequence.fork()
             branch = _Branch(answer, sequence)
@@ -110,13 +124,20 @@ class Together:
             position = end
             answer.reading(position)
 
-    def _has_room(self) -> bool:
+    def _may_begin(self) -> bool:
         """Whether the next answer can be written to its end while the others are; one alone may try in any case."""
+        if self._gives_way():
+            return False
         if not self._branches:
             return True
         wanted = [self._waiting[0], *(branch.answer for branch in self._branches)]
         own = sum(len(each.request.prompt) - len(self._shared) + each.request.options.max_tokens for each in wanted)
         return len(self._shared) + own <= self._n_ctx
+
+    def _gives_way(self) -> bool:
+        """Whether the next answer is left to another run. The first is not, nor one that was sampled from already."""
+        is_first = len(self._waiting) == len(self._answers)
+        return not is_first and not self._waiting[0].sampled and self._others_wait()
 
     # -- writing ------------------------------------------------------------------------------------------
 

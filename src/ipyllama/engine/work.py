@@ -60,6 +60,10 @@ class FairQueue:
         """The work of a job that waits."""
         return next((work for work in self._waiting if job in work.jobs), None)
 
+    def has_others(self, caller: object) -> bool:
+        """Whether anyone but this caller waits."""
+        return any(work.caller is not caller for work in self._waiting)
+
     def remove(self, work: Work) -> bool:
         """False if it was not there."""
         with suppress(ValueError):
