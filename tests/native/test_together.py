@@ -177,3 +177,15 @@ def test_what_gave_way_waits_as_others_do(load) -> None:
     assert [job.result().finish_reason for job in jobs] == ["length", *["interrupted"] * 3], "though the other is held"
     held.open.set()
     assert llm.generate(ledgers[0], options(max_tokens=1)).result().usage.restored == 256
+
+
+def test_what_was_cancelled_before_it_gave_way_is_not_begun(load) -> None:
+    llm, gate = load("llama", n_parallel=1), Gate()
+    ledgers = [prompt(llm, f"{number} {TEXT}") for number in range(3)]
+    jobs = llm.generate_together(ledgers, [options(max_tokens=2)] * 3, (), [gate, *[lambda reply, ledger: reply] * 2])
+    assert gate.reached.wait(60)
+    llm.generate(prompt(llm, "me too"), options(max_tokens=1), caller=gate)
+    for job in jobs[1:]:
+        job.cancel()
+    gate.open.set()
+    assert [(job.result().finish_reason, job.result().usage.prompt) for job in jobs[1:]] == [("interrupted", 0)] * 2

@@ -51,12 +51,10 @@ class Stream(Generic[R]):
             for event in job:
                 if isinstance(event, Delta):
                     yield event.text
-        except BaseException as error:
+        except KeyboardInterrupt:  # wherever it fell
             job.cancel()
-            if isinstance(error, KeyboardInterrupt):  # wherever it fell
-                job.wait()
-                raise Interrupted(job.reply) from None
-            raise
+            job.wait()
+            raise Interrupted(job.reply) from None
 
     async def __aiter__(self) -> AsyncIterator[str]:
         job = await self._abegin()
