@@ -120,9 +120,9 @@ class Engine:
             already, self._closed = self._closed, True
             work = [*self._queue.in_turn(), *([self._running] if self._running else [])]
         if not already:
-            self._bell.put(False)
             if self._context is not None:
                 self._context.abort()  # it may be warming up
+            self._bell.put(False)  # after that: the worker closes the context
         for each in work:
             for job in each.jobs:
                 job.cancel()
