@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any, Final
 
 from benchmarks.harness import Bench, Row, Target
-from benchmarks.one_conversation import TURNS, WINDOW, WINDOWS
+from benchmarks.one_conversation import TURNS, WINDOWS
 
 CLOSE: Final = Target("ratio", 1.1)
 BOUNDED: Final = Target("ratio", 1.1)
