@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import count
 from typing import Any, Final
 
 from ipyllama.display.reply import MUTED
@@ -43,7 +44,7 @@ class ConversationTree:
     def __str__(self) -> str:
         if not self.rows:
             return f"{self.title}\n(nothing was said yet)"
-        names = [f"{_graph(row)} {_label(row)}" for row in self.rows]
+        names = [f"{_graph(row, at)} {_label(row)}" for at, row in enumerate(self.rows)]
         width = max(map(len, names))
         said = (f"{_short(row.message, WIDTH)} → {_answer(row, WIDTH)}" for row in self.rows)
         marks = ("".join(f"  [{mark}]" for mark in _marks(row)) for row in self.rows)
@@ -60,12 +61,14 @@ class ConversationTree:
         title = f'<div style="{MUTED};margin-bottom:.4em">{escape(self.title)}</div>'
         if not self.rows:
             return f'{title}<div style="{MUTED}">(nothing was said yet)</div>'
-        return f'{title}\n<div style="line-height:1.5">\n' + "\n".join(map(_row_html, self.rows)) + "\n</div>"
+        return f'{title}\n<div style="line-height:1.5">\n' + "\n".join(map(_row_html, self.rows, count())) + "\n</div>"
 
 
-def _graph(row: TreeRow) -> str:
-    """Lines down to the turns that go on below, and a dot for this one, a full one at the head."""
-    lines = "│ " * (row.depth - 1) + ("├─" if row.first else "│ ") if row.depth else ""
+def _graph(row: TreeRow, at: int) -> str:
+    """Lines down to the turns that go on below, and a dot for this one, a full one at the head. Above the row `at` 0 is
+    nothing that a line could come from."""
+    fork = "├─" if at else "┌─"
+    lines = "│ " * (row.depth - 1) + (fork if row.first else "│ ") if row.depth else ""
     return lines + ("●" if row.head else "○")
 
 
@@ -77,7 +80,7 @@ def _marks(row: TreeRow) -> list[str]:
     return [mark for mark, on in (("head", row.head), ("stale", row.stale)) if on]
 
 
-def _row_html(row: TreeRow) -> str:
+def _row_html(row: TreeRow, at: int) -> str:
     """One line, as wide as there is room: where the answer does not fit, its end is hidden."""
     label = f'<span style="{MUTED};flex:none">{row.number}</span>'
     if row.name:
@@ -87,7 +90,7 @@ def _row_html(row: TreeRow) -> str:
     marks = " ".join(f'<span style="{MUTED};{_MARK}">{mark}</span>' for mark in _marks(row))
     said = f"{label} {message} {answer} {marks}".rstrip()
     faded = ";opacity:.6" if row.stale else ""
-    graph = f'<span style="{_LINES}">{_graph(row)}</span>'
+    graph = f'<span style="{_LINES}">{_graph(row, at)}</span>'
     return f'<div style="display:flex;align-items:baseline;gap:.5em{faded}">{graph} {said}</div>'
 
 
