@@ -8,7 +8,20 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from benchmarks import fingerprint, interrupt, memory, restart, reuse, saving, speed, startup, state, streaming
+from benchmarks import (
+    fingerprint,
+    interrupt,
+    memory,
+    restart,
+    reuse,
+    saving,
+    speed,
+    startup,
+    state,
+    streaming,
+    together,
+    turns,
+)
 from benchmarks.harness import Bench, Row
 from benchmarks.table import RESULTS, aligned, as_lines, caution, markdown, save
 from ipyllama.models import resolve
@@ -19,6 +32,8 @@ BENCHMARKS: Final[dict[str, Callable[[Bench], Iterator[Row]]]] = {
     "startup": startup.measure,
     "interrupt": interrupt.measure,
     "reuse": reuse.measure,
+    "together": together.measure,
+    "turns": turns.measure,
     "restart": restart.measure,
     "saving": saving.measure,
     "state": state.measure,

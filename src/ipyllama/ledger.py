@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import takewhile
+from itertools import compress, count
 
 from ipyllama.errors import BadOption
 
@@ -90,4 +91,4 @@ def as_ledger(prompt: Ledger | Iterable[int]) -> Ledger:
 
 def common_prefix(a: Sequence[object], b: Sequence[object]) -> int:
     """How many leading items, token ids for example, are the same in both."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
+    return next(compress(count(), map(operator.ne, a, b)), min(len(a), len(b)))  # a loop that runs in C

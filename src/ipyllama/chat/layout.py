@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 
 from ipyllama.chat.messages import Messages
 
@@ -26,30 +28,25 @@ class Layout:
 def lay_out(render: Callable[[Messages], str], messages: Messages, text: str) -> Layout | None:
     """The layout of `text`, which is `messages` rendered; None where a template shuffles, drops or repeats replies."""
     said = [message["content"] for message in messages if message["role"] == "assistant"]
-    marks = _marks(text, len(said))
-    fresh = iter(marks)
-    masked = [{**m, "content": next(fresh)} if m["role"] == "assistant" else m for m in messages]
-    chunks = _split(render(masked), marks)
+    stem, numbers = _stem(text), count()
+    masked = [{**m, "content": f"<{stem}~{next(numbers)}>"} if m["role"] == "assistant" else m for m in messages]
+    chunks = _split(render(masked), stem, len(said))
     replies = _between(text, chunks, said) if chunks else None
     return Layout(tuple(chunks), tuple(replies)) if chunks and replies is not None else None
 
 
-def _marks(text: str, n: int) -> list[str]:
-    """`n` words that are not in `text` and that trimming leaves alone."""
+def _stem(text: str) -> str:
+    """What marks begin with: it is not in `text`, and trimming leaves it alone."""
     stem = "reply"
     while stem in text:
         stem += "~reply"
-    return [f"<{stem}~{index}>" for index in range(n)]
+    return stem
 
 
-def _split(masked: str, marks: list[str]) -> list[str] | None:
-    chunks = []
-    for mark in marks:
-        if masked.count(mark) != 1:
-            return None
-        chunk, _, masked = masked.partition(mark)
-        chunks.append(chunk)
-    return [*chunks, masked]
+def _split(masked: str, stem: str, n: int) -> list[str] | None:
+    """What stands between the marks; None unless each of the `n` is there once, in their order."""
+    parts = re.split(f"<{stem}~([0-9]+)>", masked)
+    return parts[::2] if parts[1::2] == [str(index) for index in range(n)] else None
 
 
 def _between(text: str, chunks: list[str], said: list[str]) -> list[str] | None:

@@ -61,10 +61,9 @@ class SavedChat:
         """Write down what is new. Where nothing can be written that is told once, and the conversation goes on."""
         try:
             for turn in tree.turns:
-                for each in turn.path:
-                    if self._written.get(each.id) != each.notes:
-                        self._write(f"turns/{each.id}.json", _of_turn(each))
-                        self._written[each.id] = each.notes
+                for each in self._new(turn):
+                    self._write(f"turns/{each.id}.json", _of_turn(each))
+                    self._written[each.id] = each.notes
             first = not self._backend.exists(f"trees/{self._own}.json")
             self._write(f"trees/{self._own}.json", _of_tree(tree, model))
             if first:
@@ -73,6 +72,16 @@ class SavedChat:
             if not self._failed:
                 self._failed = True
                 self._warn(f"this conversation is not saved: {error}")
+
+    def _new(self, turn: Turn) -> list[Turn]:
+        """The turn and those before it that are not written as they are, first to last. What comes before one that
+        is written is written, too: to look further would take longer with every turn."""
+        new: list[Turn] = []
+        at: Turn | None = turn
+        while at is not None and self._written.get(at.id) != at.notes:
+            new.insert(0, at)
+            at = at.parent
+        return new
 
     def begin(self) -> SavedChat:
         """The same folder, for a conversation that begins anew."""

@@ -14,6 +14,10 @@ from ipyllama.display.units import plural
 from ipyllama.display.views import View
 from ipyllama.reply import Delta, Event, Finished, Reply
 
+_FOOTER: Final = (
+    "margin-top:.7em;padding-top:.35em;line-height:1.5;"
+    "border-top:1px solid var(--jp-border-color2,rgba(127,127,127,.3))"
+)
 _COLUMN: Final = (
     "flex:1 1 16em;min-width:0;border-left:2px solid var(--jp-border-color2,rgba(127,127,127,.3));padding:0 .8em"
 )
@@ -21,15 +25,14 @@ _COLUMN: Final = (
 
 def answers_bundle(labels: Sequence[str], replies: Sequence[Reply]) -> dict[str, str]:
     """`text/plain` and `text/html` of complete answers. `labels` tell them apart."""
-    blocks = [f"[{label}{_ending(reply)}]\n{body_text(reply)}" for label, reply in zip(labels, replies, strict=True)]
-    columns = [
-        _column(f"{label}{_ending(reply)}", answer_html(reply)) for label, reply in zip(labels, replies, strict=True)
-    ]
+    heads = [f"{_name(reply)}{label}{_ending(reply)}" for label, reply in zip(labels, replies, strict=True)]
+    blocks = [f"[{head}]\n{body_text(reply)}" for head, reply in zip(heads, replies, strict=True)]
+    columns = [_column(head, answer_html(reply)) for head, reply in zip(heads, replies, strict=True)]
     footer = _footer(replies)
     lines = "<br>\n".join(map(escape, footer))
     return {
         "text/plain": "\n\n".join([*blocks, "\n".join(f"— {line}" for line in footer)]),
-        "text/html": f'{_row(columns)}\n<div style="margin-top:.7em;{MUTED}">{lines}</div>',
+        "text/html": f'{_row(columns)}\n<div style="{_FOOTER};{MUTED}">{lines}</div>',
     }
 
 
@@ -72,6 +75,12 @@ class AnswersStream:
     def finish(self, replies: Sequence[Reply]) -> None:
         """Show the complete answers."""
         self._view.bundle(answers_bundle(self._labels, replies), final=True)
+
+
+def _name(reply: Reply) -> str:
+    """What to call it to continue it: a turn may have a name."""
+    name = getattr(reply, "name", None)
+    return f"{name} · " if name else ""
 
 
 def _ending(reply: Reply) -> str:

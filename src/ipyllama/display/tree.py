@@ -1,18 +1,23 @@
-"""A conversation's tree as text and HTML: one line a turn, indented where it forks."""
+"""A conversation's tree as text and HTML: one line a turn, with the lines that tell what it continues beside it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from textwrap import shorten
+from itertools import count
 from typing import Any, Final
 
 from ipyllama.display.reply import MUTED
 from ipyllama.display.text import one_line
 
-WIDTH: Final = 44
-"""Characters of a message and of its answer."""
+WIDTH: Final = 36
+"""Characters of a message and of its answer in text: a line then fits in a terminal."""
+LONGEST: Final = 120
+"""The same in HTML, where what does not fit in the window is hidden."""
+_LINES: Final = "font-family:var(--jp-code-font-family,monospace);white-space:pre;flex:none"
+_CUT: Final = "overflow:hidden;text-overflow:ellipsis;white-space:nowrap;min-width:0"
+_MARK: Final = "flex:none;border:1px solid;border-radius:.7em;padding:0 .5em;line-height:1.4"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +44,12 @@ class ConversationTree:
     def __str__(self) -> str:
         if not self.rows:
             return f"{self.title}\n(nothing was said yet)"
-        names = [_label(row) for row in self.rows]
+        names = [f"{_graph(row, at)} {_label(row)}" for at, row in enumerate(self.rows)]
         width = max(map(len, names))
-        lines = [self.title]
-        for row, name in zip(self.rows, names, strict=True):
-            branch = "│ " * max(0, row.depth - 1) + ("" if not row.depth else "├─" if row.first else "│ ")
-            lines.append(f"{branch}{name:<{width}}  {_said(row)}{_marks(row)}")
-        return "\n".join(lines)
+        said = (f"{_short(row.message, WIDTH)} → {_answer(row, WIDTH)}" for row in self.rows)
+        marks = ("".join(f"  [{mark}]" for mark in _marks(row)) for row in self.rows)
+        lines = zip(names, said, marks, strict=True)
+        return "\n".join([self.title, *(f"{name:<{width}}  {text}{mark}" for name, text, mark in lines)])
 
     def __repr__(self) -> str:
         return str(self)
@@ -54,34 +58,50 @@ class ConversationTree:
         return {"text/plain": str(self), "text/html": self._html()}
 
     def _html(self) -> str:
-        title = f'<div style="{MUTED};margin-bottom:.3em">{escape(self.title)}</div>'
+        title = f'<div style="{MUTED};margin-bottom:.4em">{escape(self.title)}</div>'
         if not self.rows:
             return f'{title}<div style="{MUTED}">(nothing was said yet)</div>'
-        return f'{title}\n<div style="line-height:1.6">\n' + "\n".join(map(_row_html, self.rows)) + "\n</div>"
+        return f'{title}\n<div style="line-height:1.5">\n' + "\n".join(map(_row_html, self.rows, count())) + "\n</div>"
+
+
+def _graph(row: TreeRow, at: int) -> str:
+    """Lines down to the turns that go on below, and a dot for this one, a full one at the head. Above the row `at` 0 is
+    nothing that a line could come from."""
+    fork = "├─" if at else "┌─"
+    lines = "│ " * (row.depth - 1) + (fork if row.first else "│ ") if row.depth else ""
+    return lines + ("●" if row.head else "○")
 
 
 def _label(row: TreeRow) -> str:
     return f"{row.number} {row.name}" if row.name else str(row.number)
 
 
-def _said(row: TreeRow) -> str:
-    return f"{_short(row.message)} → {_short(row.answer) or '(nothing)'}"
+def _marks(row: TreeRow) -> list[str]:
+    return [mark for mark, on in (("head", row.head), ("stale", row.stale)) if on]
 
 
-def _marks(row: TreeRow) -> str:
-    return "".join(f"  [{mark}]" for mark, on in (("head", row.head), ("stale", row.stale)) if on)
+def _row_html(row: TreeRow, at: int) -> str:
+    """One line, as wide as there is room: where the answer does not fit, its end is hidden."""
+    label = f'<span style="{MUTED};flex:none">{row.number}</span>'
+    if row.name:
+        label += f' <strong style="flex:none">{escape(_short(row.name, WIDTH))}</strong>'
+    message = f'<span style="{_CUT};flex:0 1 auto">{escape(_short(row.message, LONGEST))}</span>'
+    answer = f'<span style="{_CUT};flex:0 4 auto;{MUTED}">→ {escape(_answer(row, LONGEST))}</span>'
+    marks = " ".join(f'<span style="{MUTED};{_MARK}">{mark}</span>' for mark in _marks(row))
+    said = f"{label} {message} {answer} {marks}".rstrip()
+    faded = ";opacity:.6" if row.stale else ""
+    graph = f'<span style="{_LINES}">{_graph(row, at)}</span>'
+    return f'<div style="display:flex;align-items:baseline;gap:.5em{faded}">{graph} {said}</div>'
 
 
-def _row_html(row: TreeRow) -> str:
-    line = "border-left:2px solid var(--jp-border-color1,rgba(127,127,127,.5));padding-left:.6em;" if row.depth else ""
-    indent = f"margin-left:{1.2 * max(0, row.depth - 1) + 0.4:.1f}em;" if row.depth else ""
-    faded = "opacity:.6;" if row.stale else ""
-    label = f'<span style="{MUTED}">{row.number}</span>' + (f" <strong>{escape(row.name)}</strong>" if row.name else "")
-    answer = escape(_short(row.answer)) or "(nothing)"
-    marks = f'<span style="{MUTED}">{escape(_marks(row))}</span>' if row.head or row.stale else ""
-    said = f'{escape(_short(row.message))} <span style="{MUTED}">→ {answer}</span>'
-    return f'<div style="{indent}{line}{faded}">{label} {said}{marks}</div>'
+def _answer(row: TreeRow, width: int) -> str:
+    return _short(row.answer, width) or "(nothing)"
 
 
-def _short(text: str) -> str:
-    return shorten(one_line(text), WIDTH, placeholder="…")
+def _short(text: str, width: int) -> str:
+    """The beginning of a text, on one line; no more of it is looked at than is needed."""
+    line = one_line(text[: 4 * width])
+    if len(line) <= width and len(text) <= 4 * width:
+        return line
+    words = line[:width].rpartition(" ")[0] or line[: width - 1]
+    return f"{words}…"

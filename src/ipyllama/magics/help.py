@@ -38,6 +38,15 @@ Examples
     %%llama --out answer --quiet -t 0                    then: answer.text, answer.usage, answer.timings
     List three prime numbers.
 
+    %%llama --name village                               then, in other cells: two ways to go on from there
+    Tell me about a village by the sea.
+
+    %%llama --after village --name storm
+    A storm comes up. What happens?
+
+    %%llama --after village --samples 3 -t 1
+    A stranger comes. Who is it?
+
     %%llama --raw -n 40 --stop "\\n\\n"
     Once upon a time
 
@@ -73,6 +82,15 @@ COMMAND_EXAMPLES: Final = (
     ("status", "%llama status"),
     ("reset", "%llama reset"),
     ("reset", "%llama reset --chat review"),
+    ("tree", "%llama tree"),
+    ("goto", "%llama goto village"),
+    ("rm", "%llama rm 3"),
+    ("rename", "%llama rename 3 draft"),
+    ("undo", "%llama undo"),
+    ("history", "%llama history --chat review"),
+    ("copy", "%llama copy messages"),
+    ("export", "%llama export story.md"),
+    ("resume", "%llama resume"),
     ("cache", "%llama cache"),
     ("cache status", "%llama cache status"),
     ("cache", "%llama cache ls"),
