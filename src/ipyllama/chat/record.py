@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from textwrap import shorten
+from typing import Final
 
 from ipyllama.chat.ledger import Loss
 from ipyllama.chat.tree import Tree
 from ipyllama.chat.turn import Place, Turn
 from ipyllama.ledger import Ledger
 from ipyllama.reply import Reply
+
+MOST_NAMED: Final = 6
+"""Stale turns that a note names."""
 
 
 def record(tree: Tree, place: Place, loss: Loss | None, reply: Reply, ledger: Ledger) -> Turn:
@@ -21,8 +26,14 @@ def record(tree: Tree, place: Place, loss: Loss | None, reply: Reply, ledger: Le
         return turn
     stale = tree.add(turn)
     if stale:
-        names = ", ".join(f'"{shorten(other.message, 40, placeholder="…")}"' for other in stale)
-        note = f"these built on the earlier answer, run them again to bring them up to date: {names}"
+        note = f"these built on the earlier answer, run them again to bring them up to date: {_named(stale)}"
         turn = replace(turn, notes=(*turn.notes, note))
         tree.amend(turn)
     return turn
+
+
+def _named(turns: Sequence[Turn]) -> str:
+    """Turns by their names, or what was asked; each question once."""
+    names = list(dict.fromkeys(turn.name or f'"{shorten(turn.message, 40, placeholder="…")}"' for turn in turns))
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
