@@ -180,3 +180,11 @@ def test_a_message_that_fills_the_context_alone_is_too_long_in_any_case(load: Lo
     with pytest.raises(PromptTooLong):
         chat.ask("word " * N_CTX, on_full="drop-oldest")
     assert len(chat) == 3
+
+
+def test_several_answers_go_on_from_what_was_moved(load: Load) -> None:
+    chat, _ = talk(load("llama", n_ctx=N_CTX), 12, on_full="shift")
+    assert chat.head.moved
+    first, second = chat.samples("And now?", 2, max_tokens=4)
+    assert first.usage.reused > first.usage.computed
+    assert second.usage.computed == 0

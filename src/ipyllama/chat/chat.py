@@ -101,8 +101,7 @@ class Chat:
         chosen = GenerateOptions().replace_from(options)
         asked = self._prepare(text, where, chosen)
         wrap = partial(record, self._tree, replace(asked.place, options=chosen), asked.plan.loss)
-        if asked.place.moved:
-            chosen = replace(chosen, reuse="token")
+        chosen = asked.options(chosen)
         notes = (*notes, *asked.plan.notes)
         return self.llm.generate(asked.plan.ledger, chosen, notes, wrap, fresh=fresh, shift=asked.shift, caller=self)
 
@@ -146,8 +145,8 @@ class Chat:
             for n, options in enumerate(variants)
         ]
         wraps = [partial(record, self._tree, each, asked.plan.loss) for each in places]
-        ledgers = [asked.plan.ledger] * len(variants)
-        return self.llm.generate_together(ledgers, variants, (*notes, *asked.plan.notes), wraps, caller=self)
+        ledgers, chosen = [asked.plan.ledger] * len(variants), [asked.options(each) for each in variants]
+        return self.llm.generate_together(ledgers, chosen, (*notes, *asked.plan.notes), wraps, caller=self)
 
     def samples(self, text: str, n: int, **options: Any) -> list[Turn]:
         """`n` answers to one message, written at once, each with the next seed. Arguments as in `start`."""

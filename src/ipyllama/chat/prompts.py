@@ -28,6 +28,10 @@ class Asked:
     shift: Shift | None = None
     """what of the parent's KV is cut out, so that the rest can be moved and used"""
 
+    def options(self, chosen: GenerateOptions) -> GenerateOptions:
+        """How to answer: KV that was moved is used to the token, or not at all."""
+        return replace(chosen, reuse="token") if self.place.moved else chosen
+
 
 class Prompts:
     """Prompts of one conversation. `llm` gives the model that answers now; `switches` are those of its template."""
