@@ -35,6 +35,7 @@ class Parrot:
     """A model that answers with the last word of the prompt, in the way that it is told to end."""
 
     name = "parrot"
+    weights = "feathers"
     n_ctx = 100_000
 
     def __init__(self, source: str | None = CHATML) -> None:
