@@ -66,7 +66,10 @@ class Parrot:
             if fails:
                 raise DecodeError("no luck")
             text = "" if end == "interrupted" and not word.startswith("KEEP") else word
-            tokens = [*text.encode(), *([self.vocab.special("<|im_end|>")] if end == "stop" else [])]
+            tokens = [
+                *self.vocab.tokenize(text, False, False),
+                *([self.vocab.special("<|im_end|>")] if end == "stop" else []),
+            ]
             reply = Reply(text, tuple(tokens), end, notes=notes)
             return wrap(reply, ledger.append_sampled(tokens))
 

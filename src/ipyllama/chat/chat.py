@@ -246,6 +246,16 @@ class Chat:
             self._tree.adopt(saved.turns, saved.head, saved.replaced)
         return saved
 
+    def use(self, llm: Speaker) -> None:
+        """Let this model answer from now on. One with other weights reads anew what was said."""
+        if llm.weights != self.llm.weights:
+            from ipyllama.chat.saved import Saved, reread
+
+            there = reread(Saved(self._tree.turns, self._tree.head, self._tree.replaced, llm.name, 0.0))
+            self._tree = Tree(self._save)
+            self._tree.adopt(there.turns, there.head, there.replaced)
+        self.llm = llm
+
     def number(self, turn: Turn) -> int:
         """The number of a turn in the tree, from 1; 0 for one that is not in it any more."""
         return next((n for n, other in enumerate(self.all_turns, start=1) if other.id == turn.id), 0)

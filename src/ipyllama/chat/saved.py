@@ -9,6 +9,7 @@ share turns and never write the same file otherwise. Nothing that is read is exe
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import secrets
@@ -101,7 +102,7 @@ class SavedChat:
             known = {turn.id for turn in current}
             replaced = {old: new for old, new in content["replaced"].items() if old not in known and new in known}
             saved = Saved(tuple(current), head, replaced, str(content["model"]), float(content["when"]))
-            return saved if content["weights"] == chat.llm.weights else _reread(saved)
+            return saved if content["weights"] == chat.llm.weights else reread(saved)
         except (KeyError, TypeError, ValueError, AttributeError, BadOption) as error:
             raise BadState(f"the saved conversation in {self._backend.folder / name} is damaged: {error!r}") from error
 
@@ -130,8 +131,8 @@ class SavedChat:
             self._backend.delete(name)
 
     def _write(self, name: str, content: Mapping[str, Any]) -> None:
-        data = json.dumps({"format": FORMAT, **content}, separators=(",", ":")).encode()
-        self._backend.write(name, [memoryview(data)])
+        data = json.dumps({"format": FORMAT, "sha256": _digest(content), "content": content}, separators=(",", ":"))
+        self._backend.write(name, [memoryview(data.encode())])
 
     def _read(self, name: str) -> dict[str, Any]:
         try:
@@ -139,12 +140,19 @@ class SavedChat:
                 content = json.loads(file.read(_LARGEST))
         except (OSError, ValueError, RecursionError) as error:
             raise BadState(f"the saved conversation cannot be read: {self._backend.folder / name}: {error}") from error
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
-            raise BadState(f"{self._backend.folder / name} is not a saved conversation of this version")
-        return content
+        match content:
+            case {"format": format, "sha256": str(digest), "content": dict(inner)} if (
+                format == FORMAT and digest == _digest(inner)
+            ):
+                return inner
+        raise BadState(f"{self._backend.folder / name} is damaged, or no saved conversation of this version")
 
 
-def _reread(saved: Saved) -> Saved:
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
+
+
+def reread(saved: Saved) -> Saved:
     """The same without token ids, which are another vocabulary's: what was said is put into tokens when it is next
     read."""
     made: dict[str, Turn] = {}
