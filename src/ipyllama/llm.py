@@ -96,6 +96,11 @@ class LLM:
         return Live(_core.Sequence(context), self.memory, context.n_ctx, can_trim=can_trim)
 
     @property
+    def weights(self) -> str:
+        """A digest that tells its file from others: SHA-256 in hexadecimal, see `models.fingerprint`."""
+        return self.memory.binding.weights
+
+    @property
     def template(self) -> ChatTemplate | None:
         """The model's chat template, or None."""
         if self._template is None and (source := self._model.chat_template()):

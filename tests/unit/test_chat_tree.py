@@ -35,6 +35,7 @@ class Parrot:
     """A model that answers with the last word of the prompt, in the way that it is told to end."""
 
     name = "parrot"
+    weights = "feathers"
     n_ctx = 100_000
 
     def __init__(self, source: str | None = CHATML) -> None:
@@ -66,7 +67,10 @@ class Parrot:
             if fails:
                 raise DecodeError("no luck")
             text = "" if end == "interrupted" and not word.startswith("KEEP") else word
-            tokens = [*text.encode(), *([self.vocab.special("<|im_end|>")] if end == "stop" else [])]
+            tokens = [
+                *self.vocab.tokenize(text, False, False),
+                *([self.vocab.special("<|im_end|>")] if end == "stop" else []),
+            ]
             reply = Reply(text, tuple(tokens), end, notes=notes)
             return wrap(reply, ledger.append_sampled(tokens))
 

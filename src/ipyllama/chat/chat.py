@@ -178,6 +178,8 @@ class Chat:
         if place.name is not None:
             check_name(place.name)
         owned = self._tree.owned_by(place.cell, place.name)
+        if place.name is None and owned is not None:
+            place = replace(place, name=owned.name)
         parent = self._tree.parent_for(owned, self[after] if isinstance(after, str) else after)
         system = place.system
         if system is None:
@@ -254,15 +256,26 @@ class Chat:
     def resume(self) -> Saved | None:
         """Take over what an earlier process left in the folder of `keep`; None where there is nothing.
 
-        The next turn continues from where that one stood: its prompt is restored, not computed. `undo` takes it back.
+        The next turn continues from where that one stood: its prompt is restored, not computed. Where other weights
+        answered then, under the same name, what was said stays and is read anew. `undo` takes it back.
         Raises `BadState` where it is damaged, and `BadOption` where the conversation is not kept.
         """
         if self._saved is None:
             raise BadOption("this conversation is not saved: keep(folder) does that")
         saved = self._saved.load(self)
         if saved is not None:
-            self._tree.adopt(saved.turns, saved.head)
+            self._tree.adopt(saved.turns, saved.head, saved.replaced)
         return saved
+
+    def use(self, llm: Speaker) -> None:
+        """Let this model answer from now on. One with other weights reads anew what was said."""
+        if llm.weights != self.llm.weights:
+            from ipyllama.chat.saved import Saved, reread
+
+            there = reread(Saved(self._tree.turns, self._tree.head, self._tree.replaced, llm.name, 0.0))
+            self._tree = Tree(self._save)
+            self._tree.adopt(there.turns, there.head, there.replaced)
+        self.llm = llm
 
     def number(self, turn: Turn) -> int:
         """The number of a turn in the tree, from 1; 0 for one that is not in it any more."""
@@ -335,7 +348,7 @@ class Chat:
 
     def _save(self, tree: Tree) -> None:
         if self._saved is not None and tree is self._tree:
-            self._saved.save(tree, self.llm.name)
+            self._saved.save(tree, self.llm)
 
 
 def _numbered(name: str | None, sample: int) -> str | None:

@@ -114,7 +114,7 @@ def _rebuild(vocab: Vocabulary, layout: Layout, turns: Sequence[Turn]) -> Ledger
 
 def _append(vocab: Vocabulary, ledger: Ledger, turn: Turn, rendered: str, after: str) -> Ledger:
     """`ledger`, then the reply of `turn` as the template rendered it, then the template's text `after` it."""
-    if rendered.strip() != turn.text.strip():
+    if rendered.strip() != turn.text.strip() or not turn.ledger.segments:
         return ledger.append_prompt(tokenize_after(vocab, rendered + after))
     sampled, together = _parts(turn.ledger)[1], any(segment.together for segment in turn.ledger.segments[-1:])
     count, rest = _spoken(vocab, sampled, turn.text)

@@ -21,7 +21,7 @@ def record(tree: Tree, place: Place, loss: Loss | None, reply: Reply, ledger: Le
     """The turn of a finished reply, put into the tree unless nothing was said. Runs on the model's worker thread."""
     if loss is not None and reply.why is not None:
         reply = replace(reply, why=replace(reply.why, cause=loss.cause, detail=loss.note))
-    turn = Turn.of(reply, place, ledger)
+    turn = Turn.of(reply, tree.counted(place), ledger)
     if not reply.tokens or reply.finish_reason == "error":
         return turn
     stale = tree.add(turn)

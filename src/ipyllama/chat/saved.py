@@ -9,15 +9,16 @@ share turns and never write the same file otherwise. Nothing that is read is exe
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from ipyllama.chat.tree import Tree
+from ipyllama.chat.tree import Tree, with_all_before
 from ipyllama.chat.turn import Place, Turn
 from ipyllama.errors import BadOption, BadState, StoreError
 from ipyllama.ledger import Ledger, Segment, common_prefix
@@ -27,11 +28,12 @@ from ipyllama.reply import Reply, Timings, Usage
 
 if TYPE_CHECKING:
     from ipyllama.chat.chat import Chat
+    from ipyllama.chat.speaker import Speaker
 
 FORMAT: Final = 1
 TREES: Final = 10
 """Of the latest kernels that are kept."""
-_PLACE: Final = ("message", "system", "cell", "sample", "n_samples", "think", "dropped", "summary", "moved")
+_PLACE: Final = ("message", "system", "cell", "run", "sample", "n_samples", "think", "dropped", "summary", "moved")
 _LARGEST: Final = 64 << 20
 """Bytes of a file that is read."""
 
@@ -42,10 +44,14 @@ class Saved:
 
     turns: tuple[Turn, ...]
     head: Turn | None
+    replaced: Mapping[str, str]
+    """of turns that current ones continue, by id, what came in their place"""
     model: str
     """name of the model that answered"""
     when: float
     """seconds since the epoch"""
+    reread: bool = False
+    """other weights answered: the turns are without tokens, what was said is read anew"""
 
 
 class SavedChat:
@@ -57,31 +63,21 @@ class SavedChat:
         self._written: dict[str, tuple[str, ...]] = {}  # the notes of each turn: all else follows from its id
         self._failed = False
 
-    def save(self, tree: Tree, model: str) -> None:
+    def save(self, tree: Tree, llm: Speaker) -> None:
         """Write down what is new. Where nothing can be written that is told once, and the conversation goes on."""
         try:
-            for turn in tree.turns:
-                for each in self._new(turn):
-                    self._write(f"turns/{each.id}.json", _of_turn(each))
-                    self._written[each.id] = each.notes
+            for turn in with_all_before(tree.turns):
+                if self._written.get(turn.id) != turn.notes:
+                    self._write(f"turns/{turn.id}.json", _of_turn(turn))
+                    self._written[turn.id] = turn.notes
             first = not self._backend.exists(f"trees/{self._own}.json")
-            self._write(f"trees/{self._own}.json", _of_tree(tree, model))
+            self._write(f"trees/{self._own}.json", _of_tree(tree, llm))
             if first:
                 self._forget_old()
         except (StoreError, OSError) as error:
             if not self._failed:
                 self._failed = True
                 self._warn(f"this conversation is not saved: {error}")
-
-    def _new(self, turn: Turn) -> list[Turn]:
-        """The turn and those before it that are not written as they are, first to last. What comes before one that
-        is written is written, too: to look further would take longer with every turn."""
-        new: list[Turn] = []
-        at: Turn | None = turn
-        while at is not None and self._written.get(at.id) != at.notes:
-            new.insert(0, at)
-            at = at.parent
-        return new
 
     def begin(self) -> SavedChat:
         """The same folder, for a conversation that begins anew."""
@@ -103,7 +99,10 @@ class SavedChat:
             order = [str(each) for each in content["turns"]]
             current = [self._read_turn(each, turns, chat).with_name(names.get(each)) for each in order]
             head = next((turn for turn in current if turn.id == content["head"]), None)
-            return Saved(tuple(current), head, str(content["model"]), float(content["when"]))
+            known = {turn.id for turn in current}
+            replaced = {old: new for old, new in content["replaced"].items() if old not in known and new in known}
+            saved = Saved(tuple(current), head, replaced, str(content["model"]), float(content["when"]))
+            return saved if content["weights"] == chat.llm.weights else reread(saved)
         except (KeyError, TypeError, ValueError, AttributeError, BadOption) as error:
             raise BadState(f"the saved conversation in {self._backend.folder / name} is damaged: {error!r}") from error
 
@@ -132,8 +131,8 @@ class SavedChat:
             self._backend.delete(name)
 
     def _write(self, name: str, content: Mapping[str, Any]) -> None:
-        data = json.dumps({"format": FORMAT, **content}, separators=(",", ":")).encode()
-        self._backend.write(name, [memoryview(data)])
+        data = json.dumps({"format": FORMAT, "sha256": _digest(content), "content": content}, separators=(",", ":"))
+        self._backend.write(name, [memoryview(data.encode())])
 
     def _read(self, name: str) -> dict[str, Any]:
         try:
@@ -141,18 +140,43 @@ class SavedChat:
                 content = json.loads(file.read(_LARGEST))
         except (OSError, ValueError, RecursionError) as error:
             raise BadState(f"the saved conversation cannot be read: {self._backend.folder / name}: {error}") from error
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
-            raise BadState(f"{self._backend.folder / name} is not a saved conversation of this version")
-        return content
+        match content:
+            case {"format": format, "sha256": str(digest), "content": dict(inner)} if (
+                format == FORMAT and digest == _digest(inner)
+            ):
+                return inner
+        raise BadState(f"{self._backend.folder / name} is damaged, or no saved conversation of this version")
 
 
-def _of_tree(tree: Tree, model: str) -> dict[str, Any]:
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
+
+
+def reread(saved: Saved) -> Saved:
+    """The same without token ids, which are another vocabulary's: what was said is put into tokens when it is next
+    read."""
+    made: dict[str, Turn] = {}
+    for turn in with_all_before(saved.turns):
+        parent = made[turn.parent.id] if turn.parent else None
+        made[turn.id] = turn.without_tokens(parent)
+    return replace(
+        saved,
+        turns=tuple(made[turn.id] for turn in saved.turns),
+        head=made[saved.head.id] if saved.head else None,
+        replaced={made[old].id: made[new].id for old, new in saved.replaced.items() if old in made},
+        reread=True,
+    )
+
+
+def _of_tree(tree: Tree, llm: Speaker) -> dict[str, Any]:
     return {
-        "model": model,
+        "model": llm.name,
+        "weights": llm.weights,
         "when": time.time(),
         "turns": [turn.id for turn in tree.turns],
         "head": tree.head.id if tree.head else None,
         "names": {turn.id: turn.name for turn in tree.turns if turn.name},
+        "replaced": tree.replaced,
     }
 
 

@@ -23,6 +23,10 @@ class Speaker(Protocol):
     def name(self) -> str: ...
 
     @property
+    def weights(self) -> str:
+        """What tells the model's file from others."""
+
+    @property
     def vocab(self) -> Vocabulary: ...
 
     @property

@@ -7,13 +7,14 @@ parent. Those are stale until they are answered again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from types import EllipsisType
 from typing import Final
 
-from ipyllama.chat.turn import Turn
-from ipyllama.errors import UnknownTurn
+from ipyllama.chat.turn import Place, Turn
+from ipyllama.errors import BadOption, UnknownTurn
 from ipyllama.options import did_you_mean
 
 _State = tuple[tuple[Turn, ...], Turn | None, dict[str, str]]
@@ -41,6 +42,13 @@ class Tree:
     def head(self) -> Turn | None:
         """The turn that the next one continues from: the one that ran last, unless `go_to` chose another."""
         return self._head
+
+    @property
+    def replaced(self) -> dict[str, str]:
+        """Of turns that current ones continue and that were replaced, by id, which current one is in their place."""
+        current = {turn.id for turn in self._turns}
+        newest = {turn.id: self._latest(turn.id) for turn in with_all_before(self._turns) if turn.id not in current}
+        return {old: new for old, new in newest.items() if new in current}
 
     # -- finding ------------------------------------------------------------------------------------------
 
@@ -72,21 +80,35 @@ class Tree:
 
     def newest(self, turn: Turn) -> Turn:
         """What has come in place of a turn; the turn itself where nothing has."""
-        at = turn.id
-        while at in self._newest:
-            at = self._newest[at]
-        return next((other for other in self._turns if other.id == at), turn)
+        latest = self._latest(turn.id)
+        return next((other for other in self._turns if other.id == latest), turn)
 
     def parent_for(self, owned: Turn | None, after: Turn | EllipsisType | None = ...) -> Turn | None:
-        """What a turn continues: `after` if given, else what `owned`, the one that it replaces, did, else the head."""
+        """What a turn continues: `after` if given, else what `owned`, the one that it replaces, did, else the head.
+
+        Raises `BadOption` where that continues `owned` itself.
+        """
         if after is ...:
             after = owned.parent if owned else self._head
-        return self.newest(after) if after else None
+        parent = self.newest(after) if after else None
+        if owned is not None and parent is not None and self._continues(parent, owned):
+            called = f"'{parent.name}'" if parent.name else "that turn"
+            raise BadOption(f"{called} continues what was answered here before: ask in a new cell, or under a new name")
+        return parent
 
     def stale(self) -> tuple[Turn, ...]:
         """Turns that continue one which was answered again since, or was removed."""
         current, known = {turn.id for turn in self._turns}, dict[str, bool]()
         return tuple(turn for turn in self._turns if _is_stale(turn, current, known))
+
+    def counted(self, place: Place) -> Place:
+        """A place with its `run`, for a turn that no cell owns: another than all others have, or that of the turn whose
+        name it has."""
+        if place.cell is not None:
+            return place
+        again = self.owned_by(None, place.name, place.sample)
+        latest = max((turn.run for turn in self._turns if turn.cell is None), default=0)
+        return replace(place, run=again.run if again else latest + 1)
 
     # -- changing -----------------------------------------------------------------------------------------
 
@@ -114,13 +136,20 @@ class Tree:
                 self._head = turn
             self._changed(self)
 
-    def adopt(self, turns: tuple[Turn, ...], head: Turn | None) -> None:
-        """Take over turns of another time, before those that are here; `head` becomes the head."""
+    def adopt(self, turns: tuple[Turn, ...], head: Turn | None, replaced: Mapping[str, str]) -> None:
+        """Take over turns of another time, before those that are here; `head` becomes the head. A cell has the turn
+        that it had then. `replaced` as the other tree told it."""
         with self._changing():
             known = {turn.id for turn in turns}
-            owners = {(turn.cell, turn.sample) for turn in turns if turn.cell is not None}
-            here = [turn for turn in self._turns if turn.id not in known and (turn.cell, turn.sample) not in owners]
+            owners: dict[tuple[str | None, int], str]
+            owners = {(turn.cell, turn.sample): turn.id for turn in turns if turn.cell is not None}
+            names = {turn.name for turn in turns}
+            gone = {turn.id: owners.get((turn.cell, turn.sample), turn.id) for turn in self._turns}
+            here = [turn for turn in self._turns if gone[turn.id] == turn.id and turn.id not in known]
+            here = [turn.with_name(None) if turn.name in names else turn for turn in here]
             self._turns, self._head = (*turns, *here), head
+            self._newest |= {**replaced, **{old: new for old, new in gone.items() if old not in known}}
+            self._newest = {old: new for old, new in self._newest.items() if old != new and old not in known}
 
     def go_to(self, turn: Turn | None) -> None:
         """The next turn continues from this one; None is the beginning."""
@@ -128,9 +157,11 @@ class Tree:
             self._head = turn
 
     def remove(self, turn: Turn) -> tuple[Turn, ...]:
-        """Forget a turn and all that continue it; returns them. The head, if it was among them, becomes its parent."""
+        """Forget a turn and all that continue it, or an earlier answer in its place; returns them. The head, if it was
+        among them, becomes its parent."""
         with self._changing():
-            gone = tuple(other for other in self._turns if any(each.id == turn.id for each in other.path))
+            was = {turn.id, *(old for old in self._newest if self._latest(old) == turn.id)}
+            gone = tuple(other for other in self._turns if any(each.id in was for each in other.path))
             self._turns = tuple(other for other in self._turns if other not in gone)
             if self._head is not None and any(self._head.id == other.id for other in gone):
                 self._head = self.newest(turn.parent) if turn.parent else None
@@ -153,12 +184,39 @@ class Tree:
             self._changed(self)
             return True
 
+    def _continues(self, turn: Turn, other: Turn) -> bool:
+        """Whether the newest answers on the way to `turn` include `other`, or one from its cell."""
+        at: Turn | None = turn
+        while at is not None:
+            if at.id == other.id or (other.cell is not None and at.cell == other.cell):
+                return True
+            at = self.newest(at.parent) if at.parent else None
+        return False
+
+    def _latest(self, turn_id: str) -> str:
+        while turn_id in self._newest:
+            turn_id = self._newest[turn_id]
+        return turn_id
+
     @contextmanager
     def _changing(self) -> Iterator[None]:
         with self._lock:
             self._earlier = [*self._earlier[-UNDO_STEPS + 1 :], (self._turns, self._head, dict(self._newest))]
             yield
             self._changed(self)
+
+
+def with_all_before(turns: Iterable[Turn]) -> list[Turn]:
+    """The turns and all that they continue, each once and after its parent."""
+    found: dict[str, Turn] = {}
+    for turn in turns:
+        way: list[Turn] = []
+        at: Turn | None = turn
+        while at is not None and at.id not in found:
+            way.append(at)
+            at = at.parent
+        found |= {each.id: each for each in reversed(way)}
+    return list(found.values())
 
 
 def _is_left_over(turn: Turn, new: Turn) -> bool:

@@ -32,6 +32,8 @@ class Place:
     """the system prompt it was answered under; None leaves it to the template"""
     cell: str | None = None
     """id of the notebook cell that owns it"""
+    run: int = 0
+    """where no cell owns it, which of all those of its conversation it is, from 1"""
     prompt: str = field(default="", repr=False, compare=False)
     """the text that the ledger's prompt stood for, up to where this reply begins"""
     name: str | None = None
@@ -100,6 +102,11 @@ class Turn(Reply, Place):
         """The same turn under another name."""
         return replace(self, name=name)
 
+    def without_tokens(self, parent: Turn | None) -> Turn:
+        """The same after `parent`, for a model of another vocabulary: only what was said."""
+        turn = replace(self, parent=parent, tokens=(), ledger=Ledger(), prompt="", moved=False)
+        return replace(turn, id=_identify(turn))
+
     @property
     def _chat(self) -> Chat:
         if self.chat is None:
@@ -131,6 +138,7 @@ def _identify(turn: Turn) -> str:
     content: list[object] = [
         turn.parent.id if turn.parent else None,
         turn.cell,
+        turn.run,
         turn.sample,
         turn.system,
         turn.message,

@@ -92,6 +92,8 @@ def _resume(shell: Any, session: Session, args: LineArgs, view: View) -> Any:
     session.last = saved.head
     other = f" with {saved.model}" if saved.model != chat.llm.name else ""
     view.line(f"resumed what was left {format_ago(saved.when)}{other}: the next cell continues it")
+    if saved.reread:
+        view.line(f"{chat.llm.name} has other weights than then: what was said is kept, and read anew from its words")
     return chat.tree()
 
 

@@ -121,7 +121,7 @@ class Session:
         if chat is None or anew or not chat.all_turns:
             chat = self._chats[key] = llm.chat(system=system or None, name=key[1])
             _keep(chat)
-        chat.llm = llm  # the model may have been unloaded and loaded again: the ledgers stay good
+        chat.use(llm)  # the model may have been unloaded and loaded again
         return chat
 
     @property
