@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from unit.chat_samples import CHATML, THINK, Bytes, template
 
 from ipyllama.chat import Chat, ChatTemplate, Turn
+from ipyllama.chat.tree import Tree
 from ipyllama.engine import Shift
 from ipyllama.errors import BadOption, DecodeError, TemplateError
 from ipyllama.ledger import Ledger
@@ -253,3 +255,21 @@ def test_shows_itself_as_text_and_html(chat: Chat) -> None:
     assert "&lt;b&gt;one" in shown["text/html"]
     assert "<b>one" not in shown["text/html"].lower().replace("&lt;b&gt;one", "")
     assert "segments" not in repr(chat.head)
+
+
+def test_a_head_that_loses_its_name_is_the_head_still() -> None:
+    chat = Chat(Parrot())
+    chat.ask("one")
+    second = chat.ask("two", name="y")
+    chat.rename("1", "y")
+    assert chat.head.id == second.id
+    assert chat.head.name is None
+    assert chat.head is chat.all_turns[1]
+
+
+def test_samples_are_numbered_in_their_order_whichever_ends_first() -> None:
+    tree, first = Tree(), Chat(Parrot()).ask("one")
+    for sample in (2, 0, 1):
+        tree.add(replace(first, sample=sample, n_samples=3, id=f"{sample:016}"))
+    assert [turn.sample for turn in tree.turns] == [0, 1, 2]
+    assert tree.head is tree.turns[0]

@@ -232,6 +232,11 @@ class Chat:
         """Turns that answered after one which has since been answered differently."""
         return self._tree.stale()
 
+    @property
+    def begun(self) -> bool:
+        """Whether anything was ever said here, be it forgotten again."""
+        return self._tree.begun
+
     def tree(self) -> ConversationTree:
         """The whole tree, to look at."""
         from ipyllama.display.tree import ConversationTree
@@ -242,7 +247,7 @@ class Chat:
         return ConversationTree(title + (f", {here} of them on the way to the head" if here != len(rows) else ""), rows)
 
     def __getitem__(self, name: str) -> Turn:
-        """A turn by its name, its number, or the beginning of its id or its cell's. Raises `UnknownTurn`."""
+        """A turn by its name, its number, its cell, or the beginning of its id or its cell's. Raises `UnknownTurn`."""
         return self._tree.named(name)
 
     def keep(self, folder: str | os.PathLike[str]) -> None:

@@ -19,6 +19,8 @@ from ipyllama.options import did_you_mean
 
 _State = tuple[tuple[Turn, ...], Turn | None, dict[str, str]]
 UNDO_STEPS: Final = 50
+SHORTEST: Final = 4
+"""Characters of an id that tell which turn is meant."""
 
 
 class Tree:
@@ -41,7 +43,13 @@ class Tree:
     @property
     def head(self) -> Turn | None:
         """The turn that the next one continues from: the one that ran last, unless `go_to` chose another."""
-        return self._head
+        head = self._head
+        return next((turn for turn in self._turns if head is not None and turn.id == head.id), head)
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything was ever said here, be it forgotten again."""
+        return bool(self._turns or self._earlier)
 
     @property
     def replaced(self) -> dict[str, str]:
@@ -59,7 +67,8 @@ class Tree:
         return next((turn for turn in self._turns if name is not None and turn.name == name and not turn.cell), None)
 
     def named(self, name: str) -> Turn:
-        """A turn by its name, its number (from 1, in the order of running), or the beginning of its id or its cell's.
+        """A turn by its name, its number (from 1, in the order of running), its cell, or the first characters of its id
+        or its cell's, at least 4.
 
         Raises `UnknownTurn`, with what was probably meant.
         """
@@ -67,7 +76,8 @@ class Tree:
         for found in (
             [turn for turn in turns if turn.name == name],
             [turn for number, turn in enumerate(turns, start=1) if name.lstrip("#") == str(number)],
-            [turn for turn in turns if name and (turn.id.startswith(name) or (turn.cell or "").startswith(name))],
+            [turn for turn in turns if turn.cell == name],
+            [turn for turn in turns if len(name) >= SHORTEST and _starts(name, turn)],
         ):
             if len(found) > 1:
                 raise UnknownTurn(f"'{name}' may be {', '.join(turn.id for turn in found)}: write more of it")
@@ -119,8 +129,10 @@ class Tree:
         with self._changing():
             before = {other.id for other in self.stale()}
             gone = [other.id for other in self._turns if other is replaced or _is_left_over(other, turn)]
-            at = next((n for n, other in enumerate(self._turns) if other.id in (*gone, turn.id)), len(self._turns))
             others = [_without_name(other, turn.name) for other in self._turns if other.id not in (*gone, turn.id)]
+            at = next((n for n, other in enumerate(self._turns) if other.id in (*gone, turn.id)), None)
+            if at is None:  # samples are in their order, whichever ends first
+                at = next((n for n, other in enumerate(others) if _is_later_sample(other, turn)), len(others))
             self._turns = (*others[:at], turn, *others[at:])
             self._newest.pop(turn.id, None)
             self._newest |= {old: turn.id for old in gone if old != turn.id}
@@ -132,8 +144,6 @@ class Tree:
         """Put a turn in the place of the one with the same id."""
         with self._lock:
             self._turns = tuple(turn if other.id == turn.id else other for other in self._turns)
-            if self._head is not None and self._head.id == turn.id:
-                self._head = turn
             self._changed(self)
 
     def adopt(self, turns: tuple[Turn, ...], head: Turn | None, replaced: Mapping[str, str]) -> None:
@@ -224,6 +234,11 @@ def _is_left_over(turn: Turn, new: Turn) -> bool:
     return new.cell is not None and turn.cell == new.cell and turn.sample >= new.n_samples
 
 
+def _is_later_sample(turn: Turn, new: Turn) -> bool:
+    """Whether it is of the same question, and comes after."""
+    return (turn.cell, turn.run, turn.message) == (new.cell, new.run, new.message) and turn.sample > new.sample
+
+
 def _is_stale(turn: Turn, current: set[str], known: dict[str, bool]) -> bool:
     """`known` are the answers so far, by id: every turn is looked at once, however long the conversation is."""
     way, at = [turn], turn
@@ -234,6 +249,10 @@ def _is_stale(turn: Turn, current: set[str], known: dict[str, bool]) -> bool:
         if each.id not in known and each.parent is not None:
             known[each.id] = known[each.parent.id] or each.parent.id not in current
     return known[turn.id]
+
+
+def _starts(beginning: str, turn: Turn) -> bool:
+    return turn.id.startswith(beginning) or (turn.cell or "").startswith(beginning)
 
 
 def _without_name(turn: Turn, name: str | None) -> Turn:

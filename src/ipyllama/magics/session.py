@@ -118,7 +118,7 @@ class Session:
         """The conversation of this name with this model; one that begins does so with `system` ("": the template's)."""
         key = (llm.path.resolve(), name or DEFAULT_CHAT)
         chat = self._chats.get(key)
-        if chat is None or anew or not chat.all_turns:
+        if chat is None or anew or not chat.begun:
             chat = self._chats[key] = llm.chat(system=system or None, name=key[1])
             _keep(chat)
         chat.use(llm)  # the model may have been unloaded and loaded again

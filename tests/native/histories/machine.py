@@ -22,7 +22,7 @@ from types import EllipsisType
 from typing import Any, Final
 
 import numpy as np
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 from native.ask import bits
@@ -37,7 +37,7 @@ from ipyllama.ledger import Ledger
 from ipyllama.options import GenerateOptions
 
 ARCHS: Final = ("llama", "gemma3", "mamba", "lfm2", "jamba")
-STEPS: Final = 14
+STEPS: Final = 20
 """Of a history at most."""
 _TEXTS: Final = st.sampled_from(["one", "two", "one two", "and three more"])
 _NAMES: Final = st.sampled_from([None, None, "x", "y"])
@@ -56,14 +56,16 @@ class Histories(RuleBasedStateMachine):
     told: dict[tuple[Any, ...], tuple[int, ...]]
     """what was answered to a conversation, in whatever history"""
 
-    @initialize(replay=st.booleans())
-    def start(self, replay: bool) -> None:
+    @initialize(replay=st.booleans(), n_cells=st.integers(0, 4))
+    def start(self, replay: bool, n_cells: int) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="ipyllama-history-")
         self.notebook = Notebook(self.model, Path(self.folder.name) / "kept", replay=replay)
         self.rules = Rules()
         self.known: list[tuple[int, ...]] = []
         """tokens of which the state was computed and can be gone on from"""
         self.total["histories"] += 1
+        for number in range(n_cells):
+            self.run_a_new_cell(f"at first {number}")
 
     # -- editing ------------------------------------------------------------------------------------------
 
@@ -213,8 +215,11 @@ class Histories(RuleBasedStateMachine):
             raise AssertionError("this cannot be asked there") from None
         turn = self.notebook.run(cell)
         became = self.rules.answered(Said(owner, cell.text, turn.text, turn.tokens, before), cell.name)
-        named = ", ".join(f'"{self.rules.now.current[each].question}"' for each in became)
-        assert [note.partition("up to date: ")[2] for note in turn.notes] == [named] * bool(became)
+        now = self.rules.now
+        named = dict.fromkeys(now.names.get(each) or f'"{now.current[each].question}"' for each in became)
+        told = [*list(named)[:6], *([f"{len(named) - 6} more"] if len(named) > 6 else [])]
+        notes = [note.partition("up to date: ")[2].replace(" and ", ", ") for note in turn.notes]
+        assert notes == [", ".join(told).replace(" and ", ", ")] * bool(became)
         self._check_prompt(turn, before)
         self._check_cost(turn)
         self._compare()
@@ -296,13 +301,15 @@ def histories_of(path: Path) -> Iterator[type[Histories]]:
         os.environ.update(before)
 
 
-def run(machine: type[Histories], cases: int) -> Counter[str]:
-    """Many random histories; raises what goes wrong in the shortest that was found."""
+def run(machine: type[Histories], cases: int, *, shorten: bool = True) -> Counter[str]:
+    """Many random histories; raises what goes wrong, in the shortest that was found."""
     chosen = settings(
         max_examples=cases,
         stateful_step_count=STEPS,
         deadline=None,
         database=None,
+        report_multiple_bugs=False,
+        phases=[Phase.generate, Phase.shrink] if shorten else [Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
     run_state_machine_as_test(machine, settings=chosen)
