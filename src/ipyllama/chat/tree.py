@@ -138,7 +138,7 @@ class Tree:
             self._newest |= {old: turn.id for old in gone if old != turn.id}
             if turn.sample == 0:
                 self._head = turn
-            return tuple(other for other in self.stale() if other.id not in before)
+            return tuple(other for other in self.stale() if other.id not in (*before, turn.id))
 
     def amend(self, turn: Turn) -> None:
         """Put a turn in the place of the one with the same id."""

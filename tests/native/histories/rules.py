@@ -99,12 +99,12 @@ class Rules:
     # -- changes ------------------------------------------------------------------------------------------
 
     def answered(self, said: Said, name: str | None) -> list[Owner]:
-        """Returns those that became stale."""
+        """Returns the others that became stale."""
         stale = self.stale()
         self._change(current=self.now.current | {said.owner: said}, head=said.owner)
         if name is not None:
             self._call(said.owner, name)
-        return [owner for owner in self.stale() if owner not in stale]
+        return [owner for owner in self.stale() if owner not in (*stale, said.owner)]
 
     def goto(self, owner: Owner | None) -> None:
         self._change(head=owner)
