@@ -175,7 +175,8 @@ def test_every_subcommand(line: str, args: LineArgs) -> None:
         ("help laod", "unknown subcommand 'laod': did you mean 'load'?"),
         (
             "xyz",
-            "unknown subcommand 'xyz': known are load, unload, use, models, info, status, reset, cache, why, help",
+            "unknown subcommand 'xyz': known are load, unload, use, models, info, status, reset, tree, goto, rm, "
+            "rename, undo, history, copy, export, resume, cache, why, help",
         ),
         ("cache verfy", "unknown subcommand 'verfy' of %llama cache: did you mean 'verify'?"),
         ("help cache verfy", "unknown subcommand 'verfy' of %llama cache: did you mean 'verify'?"),
@@ -259,3 +260,32 @@ def test_the_decorators_give_docstring_and_parser() -> None:
     assert line.__doc__ == line_help()
     assert cell.parser("-n 3") == CellArgs(overrides={"max_tokens": 3})
     assert line.parser("status") == LineArgs("status")
+
+
+@pytest.mark.parametrize(
+    ("line", "on_full", "think"),
+    [
+        ("--on-full summarise-by recap", "summarise-by recap", None),
+        ('--on-full "summarise-by recap" --think', "summarise-by recap", True),
+        ("--no-think --on-full shift", "shift", False),
+        ("", None, None),
+    ],
+)
+def test_what_a_conversation_does(line: str, on_full: str | None, think: bool | None) -> None:
+    args = parse_cell_line(line)
+    assert (args.on_full, args.think) == (on_full, think)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--on-full summarise-by", "summarise-by needs the turn"),
+        ("--on-full drop", "unknown way 'drop'"),
+        ("--think --no-think", "exclude each other"),
+        ("--raw --on-full shift", "leave out --on-full"),
+        ("--raw --no-think", "leave out --no-think"),
+    ],
+)
+def test_what_a_conversation_cannot_do(line: str, said: str) -> None:
+    with pytest.raises(BadOption, match=said):
+        parse_cell_line(line)

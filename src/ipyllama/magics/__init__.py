@@ -36,6 +36,7 @@ class LlamaMagics(Magics):
                 "chats": lambda: self.session.chat_names,
                 "entries": self._prefix_names,
                 "turns": lambda: self.session.turn_names,
+                "ways": lambda: ("error", "drop-oldest", "shift", "summarise-by"),
                 "bundles": lambda: sorted(path.name for path in Path().glob("*.kv")),
             }
         )

@@ -102,8 +102,8 @@ CELL_OPTIONS: Final = (
         ("--on-full",),
         "HOW",
         _on_full,
-        "when the context is full: error; drop-oldest and shift leave the oldest turns out; summarise-by TURN asks the "
-        "message of that turn for a summary of them (default error)",
+        "when the context is full: error, drop-oldest, shift, or summarise-by TURN (default error)",
+        values="ways",
     ),
     Option(("--raw",), help="complete the text as it stands: no template, no conversation"),
     _sampling(("-n", "--max-tokens"), "N", whole, "stop after N tokens"),

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NoReturn
 from ipyllama.errors import BadOption
 from ipyllama.options import did_you_mean
 
-Values = Literal["models", "chats", "entries", "turns", "bundles", "commands"]
+Values = Literal["models", "chats", "entries", "turns", "ways", "bundles", "commands"]
 """What Tab offers as a value."""
 
 
