@@ -283,6 +283,7 @@ def test_what_a_conversation_does(line: str, on_full: str | None, think: bool | 
         ("--on-full drop", "unknown way 'drop'"),
         ("--think --no-think", "exclude each other"),
         ("--raw --on-full shift", "leave out --on-full"),
+        ("--sweep stop=a", "stop takes several values itself"),
         ("--raw --no-think", "leave out --no-think"),
     ],
 )

@@ -84,7 +84,9 @@ class Tree:
             if found:
                 return found[0]
         names = [turn.name for turn in turns if turn.name]
-        known = f"there are turns 1 to {len(turns)}" + (f", and {', '.join(names)}" if names else "")
+        known = (f"there are turns 1 to {len(turns)}" if len(turns) > 1 else "there is turn 1") + (
+            f", and {', '.join(names)}" if names else ""
+        )
         hint = did_you_mean(name, names) or (known if turns else "nothing was said yet")
         raise UnknownTurn(f"no turn is called '{name}': {hint}")
 

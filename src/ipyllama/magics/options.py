@@ -45,7 +45,9 @@ def _sweep(text: str) -> tuple[str, list[Any]]:
     name, _, values = text.partition("=")
     name = name.lstrip("-").replace("-", "_")
     option = next((option for option in CELL_OPTIONS if option.flags[-1] == "--" + name.replace("_", "-")), None)
-    if option is None or name not in option_names() or option.repeat:
+    if option is not None and option.repeat:
+        raise BadOption(f"{name} takes several values itself and cannot be swept: use a cell for each")
+    if option is None or name not in option_names():
         hint = did_you_mean(name, option_names()) or "as in temperature=0.2,0.7"
         raise BadOption(f"'{name}' is no sampling option: {hint}")
     given = [option.convert(value.strip()) for value in values.split(",") if value.strip()]

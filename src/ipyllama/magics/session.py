@@ -204,7 +204,9 @@ class Session:
     def chats_of(self, llm: LLM) -> dict[str, int]:
         """Number of turns of each conversation with this model that has begun."""
         return {
-            name: len(chat) for (path, name), chat in self._chats.items() if path == llm.path.resolve() and len(chat)
+            name: len(chat.all_turns)
+            for (path, name), chat in self._chats.items()
+            if path == llm.path.resolve() and chat.all_turns
         }
 
     def _forget(self, llm: LLM) -> None:
