@@ -34,6 +34,8 @@ class Tree:
         self._head: Turn | None = None
         self._newest: dict[str, str] = {}  # of a replaced turn, what came in its place
         self._earlier: list[_State] = []
+        self.begun = False
+        """whether anything was ever said here, be it taken back again"""
 
     @property
     def turns(self) -> tuple[Turn, ...]:
@@ -45,11 +47,6 @@ class Tree:
         """The turn that the next one continues from: the one that ran last, unless `go_to` chose another."""
         head = self._head
         return next((turn for turn in self._turns if head is not None and turn.id == head.id), head)
-
-    @property
-    def begun(self) -> bool:
-        """Whether anything was ever said here, be it forgotten again."""
-        return bool(self._turns or self._earlier)
 
     @property
     def replaced(self) -> dict[str, str]:
@@ -213,6 +210,7 @@ class Tree:
     @contextmanager
     def _changing(self) -> Iterator[None]:
         with self._lock:
+            self.begun = True
             self._earlier = [*self._earlier[-UNDO_STEPS + 1 :], (self._turns, self._head, dict(self._newest))]
             yield
             self._changed(self)
