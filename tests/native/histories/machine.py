@@ -301,13 +301,14 @@ def histories_of(path: Path) -> Iterator[type[Histories]]:
         os.environ.update(before)
 
 
-def run(machine: type[Histories], cases: int, *, shorten: bool = True) -> Counter[str]:
-    """Many random histories; raises what goes wrong, in the shortest that was found."""
+def run(machine: type[Histories], cases: int, *, shorten: bool = True, same: bool = False) -> Counter[str]:
+    """Many random histories, with `same` the same ones each time; raises what goes wrong, in the shortest found."""
     chosen = settings(
         max_examples=cases,
         stateful_step_count=STEPS,
         deadline=None,
         database=None,
+        derandomize=same,
         report_multiple_bugs=False,
         phases=[Phase.generate, Phase.shrink] if shorten else [Phase.generate],
         suppress_health_check=list(HealthCheck),
