@@ -94,6 +94,15 @@ def test_after_a_reset_the_old_conversation_can_be_resumed(chat: Chat) -> None:
     assert {turn.message for turn in chat.all_turns} == {"one", "new"}
 
 
+def test_a_kernel_that_took_everything_back_hides_nothing(chat: Chat, tmp_path: Path) -> None:
+    chat.ask("one")
+    other = Chat(Parrot())
+    other.keep(tmp_path / "chat")
+    other.ask("two")
+    other.undo()
+    assert [turn.message for turn in resumed(tmp_path / "chat").all_turns] == ["one"]
+
+
 def test_only_the_latest_trees_are_kept(tmp_path: Path) -> None:
     for _ in range(TREES + 3):
         chat = Chat(Parrot())

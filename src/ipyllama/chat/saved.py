@@ -85,10 +85,10 @@ class SavedChat:
 
     def load(self, chat: Chat) -> Saved | None:
         """What was left there last, by another kernel or before `begin`, as turns of `chat`; None where there is
-        nothing. Raises `BadState` where it cannot be read."""
+        nothing. One that took everything back left nothing. Raises `BadState` where it cannot be read."""
         for name, _ in self._trees():
-            if name != f"trees/{self._own}.json":
-                return self._read_tree(name, chat)
+            if name != f"trees/{self._own}.json" and (saved := self._read_tree(name, chat)).turns:
+                return saved
         return None
 
     def _read_tree(self, name: str, chat: Chat) -> Saved:

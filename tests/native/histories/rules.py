@@ -128,8 +128,9 @@ class Rules:
         self.now = self._earlier.pop()
 
     def restart(self) -> None:
-        if self._changed:
+        if self._changed and self.now.current:
             self.saved = self.now
+        self._changed = False
         self.now, self._earlier, self.resumable = State(), [], bool(self.saved.current)
 
     def resume(self) -> None:
