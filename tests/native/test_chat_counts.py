@@ -1,0 +1,117 @@
+"""What a conversation costs: no token of a prompt is computed twice but its last, wherever the next turn stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from native.scenarios.subject import Slow
+
+from ipyllama.chat import Chat, Turn
+from ipyllama.engine import PIECE
+from ipyllama.ledger import common_prefix
+from ipyllama.llm import LLM
+
+ARCHS = ("llama", "gemma3", "mamba", "lfm2", "jamba")
+LONG = "The red fox met a dog near the trees and told it of the river. " * 6
+N_CTX = 4096
+
+Load = Callable[..., LLM]
+
+
+def new_chat(load: Load, arch: str) -> Chat:
+    """A conversation with a model whose states are always worth restoring, as with large ones."""
+    llm = load(arch, n_ctx=N_CTX)
+    llm.memory.rates.prefill = Slow(1.0)
+    return llm.chat(system="Be brief.")
+
+
+def ask(chat: Chat, text: str, **options: object) -> Turn:
+    return chat.ask(text, max_tokens=6, **options)
+
+
+def new_tokens(turn: Turn) -> int:
+    """Prompt tokens behind the turn before, and the one that was sampled there, which need not have been evaluated."""
+    assert turn.parent is not None
+    kept = common_prefix(turn.parent.ledger.tokens, turn.ledger.tokens)
+    assert kept >= len(turn.parent.ledger) - 1
+    return turn.usage.prompt - kept + 1
+
+
+def equals_a_cold_run(load: Load, arch: str, chat: Chat, turn: Turn) -> bool:
+    """Whether tokens and the last logits are those of a model that has nothing in memory."""
+    cold = load(arch, n_ctx=N_CTX + 256, cache=None)
+    prompt = turn.ledger.head(turn.usage.prompt)
+    reply = cold.generate(prompt, turn.options).result()
+    assert reply.usage.computed == turn.usage.prompt
+    pair = [llm._engine._live.sequence.logits() for llm in (chat.llm, cold)]
+    cold.close()
+    return turn.exact and reply.tokens == turn.tokens and np.array_equal(*pair)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_going_on_forking_rewinding_and_running_again(load: Load, arch: str) -> None:
+    chat = new_chat(load, arch)
+    first = ask(chat, f"1. {LONG}", cell="a")
+    assert first.usage.computed == first.usage.prompt
+    second = ask(chat, f"2. {LONG}", cell="b")
+    third = ask(chat, f"3. {LONG}", cell="c")
+    fork = ask(chat, f"4. {LONG}", cell="d", after=first)
+    chat.goto(third)
+    back = ask(chat, "5. And then?", cell="e")
+    chat.goto(second)
+    rewound = ask(chat, "6. And before?", cell="f")
+    other = ask(chat.fork(first), "7. Elsewhere?")
+    for turn in (second, third, fork, back, rewound, other):
+        assert new_tokens(turn) - 1 <= turn.usage.computed <= new_tokens(turn)
+    assert equals_a_cold_run(load, arch, chat, other)
+    for cell, turn in (("b", second), ("d", fork), ("c", third), ("a", first)):
+        again = ask(chat, turn.message, cell=cell)
+        assert (again.id, again.usage.computed) == (turn.id, 1)
+        assert equals_a_cold_run(load, arch, chat, again)
+    assert chat.stale == ()
+
+
+@pytest.mark.parametrize("arch", ["llama", "gemma3"])
+def test_an_edit_costs_at_most_a_piece_more(load: Load, arch: str) -> None:
+    """Where states can be cut, the message is read again from the last whole piece before the edit."""
+    chat = new_chat(load, arch)
+    ask(chat, f"1. {LONG}", cell="a")
+    old = ask(chat, f"2. {LONG * 3}", cell="b")
+    for at in (10, 400, 900):
+        edited = ask(chat, f"{old.message[:at]} of late {old.message[at + 1 :]}", cell="b")
+        same = common_prefix(old.ledger.tokens, edited.ledger.tokens)
+        assert edited.usage.computed <= edited.usage.prompt - same + PIECE
+        assert equals_a_cold_run(load, arch, chat, edited)
+
+
+@pytest.mark.parametrize("arch", ["mamba", "lfm2", "jamba"])
+def test_an_edit_goes_back_to_a_checkpoint(load: Load, arch: str) -> None:
+    """Recurrent state leads back to where it was kept: here the turn before."""
+    chat = new_chat(load, arch)
+    first = ask(chat, f"1. {LONG}", cell="a")
+    ask(chat, f"2. {LONG * 3}", cell="b")
+    edited = ask(chat, f"2. {LONG * 2} or not", cell="b")
+    assert edited.usage.reused + edited.usage.restored >= len(first.ledger) - 1
+    assert equals_a_cold_run(load, arch, chat, edited)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_in_the_next_process_it_costs_a_restore(load: Load, arch: str, tmp_path) -> None:
+    llm = load(arch, n_ctx=N_CTX, cache=tmp_path / "states")
+    chat = llm.chat()
+    chat.keep(tmp_path / "chat")
+    for number in range(3):
+        last = ask(chat, f"{number}. {LONG}")
+    llm.memory.flush()
+    llm.close()
+
+    llm = load(arch, n_ctx=N_CTX, cache=tmp_path / "states")
+    llm.memory.rates.prefill = Slow(1.0)
+    later = llm.chat()
+    later.keep(tmp_path / "chat")
+    later.resume()
+    turn = ask(later, "And now?")
+    assert (turn.usage.reused, turn.usage.restored) == (0, len(last.ledger) - 1)
+    assert equals_a_cold_run(load, arch, later, turn)
