@@ -135,7 +135,7 @@ def test_resume_continues_and_costs_a_restore(page: Page) -> None:
 
 
 def test_killed_while_it_answers_a_conversation_resumes_where_it_was(page: Page) -> None:
-    page.kernel.start("%%llama -n 900\nfour", "d")
+    page.kernel.wait_for_words(page.kernel.start("%%llama -n 900\nfour", "d"))
     os.kill(page.kernel.process.pid, signal.SIGKILL)
     page.kernel.process.wait(60)
     page.restart()

@@ -82,7 +82,11 @@ def _export(shell: Any, session: Session, args: LineArgs, view: View) -> None:
 
 
 def _resume(shell: Any, session: Session, args: LineArgs, view: View) -> Any:
+    from ipyllama.prefix.location import VARIABLE, chats_location
+
     chat = session.begin(session.current, args.chat)
+    if chats_location() is None:
+        raise BadOption(f"conversations are not kept here: {VARIABLE} has to name a folder, or be unset")
     try:
         saved = chat.resume()
     except BadState as error:
