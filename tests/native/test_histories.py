@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
-from native.histories.machine import histories_of, run
+from native.histories.machine import Histories, histories_of, run
 
 from ipyllama.chat.tree import Tree
 
@@ -17,16 +19,48 @@ def test_random_histories(tiny, arch: str, cases: int) -> None:
     assert total["cold"] > cases // 2
 
 
+def edited(history: Histories) -> None:
+    history.start(replay=False, n_cells=2)
+    history.run_edited(0, "one")
+
+
+def run_again(history: Histories) -> None:
+    edited(history)
+    history.run_one(1)
+
+
+def resumed(history: Histories) -> None:
+    edited(history)
+    history.restart()
+    history.resume()
+    history.run_one(1)
+
+
+def after_itself(history: Histories) -> None:
+    history.start(replay=False, n_cells=2)
+    history.edit(0, "one", None, "2")
+    history.run_one(0)
+
+
 @pytest.mark.parametrize(
-    ("method", "wrong"),
+    ("happens", "method", "wrong"),
     [
-        ("newest", lambda tree, turn: turn),
-        ("replaced", property(lambda tree: {})),
-        ("stale", lambda tree: ()),
+        (run_again, "newest", lambda tree, turn: turn),
+        (resumed, "replaced", property(lambda tree: {})),
+        (edited, "stale", lambda tree: ()),
+        (after_itself, "_continues", lambda tree, turn, other: False),
     ],
-    ids=["an earlier answer is continued", "forgotten at a restart", "nothing is stale"],
+    ids=["an earlier answer is continued", "forgotten at a restart", "nothing is stale", "a turn continues itself"],
 )
-def test_a_broken_rule_is_found(tiny, monkeypatch: pytest.MonkeyPatch, method: str, wrong: object) -> None:
-    monkeypatch.setattr(Tree, method, wrong)
-    with histories_of(tiny("llama")) as machine, pytest.raises((AssertionError, ValueError)):
-        run(machine, 400, shorten=False, same=True)
+def test_a_broken_rule_is_found(
+    tiny, monkeypatch: pytest.MonkeyPatch, happens: Callable[[Histories], None], method: str, wrong: object
+) -> None:
+    with histories_of(tiny("llama")) as machine:
+        whole, broken = machine(), machine()
+        happens(whole)
+        whole.teardown()
+        monkeypatch.setattr(Tree, method, wrong)
+        with pytest.raises((AssertionError, ValueError)):
+            happens(broken)
+        broken.notebook.close()
+        broken.folder.cleanup()

@@ -301,7 +301,7 @@ def histories_of(path: Path) -> Iterator[type[Histories]]:
         os.environ.update(before)
 
 
-def run(machine: type[Histories], cases: int, *, shorten: bool = True, same: bool = False) -> Counter[str]:
+def run(machine: type[Histories], cases: int, *, same: bool = False) -> Counter[str]:
     """Many random histories, with `same` the same ones each time; raises what goes wrong, in the shortest found."""
     chosen = settings(
         max_examples=cases,
@@ -310,7 +310,7 @@ def run(machine: type[Histories], cases: int, *, shorten: bool = True, same: boo
         database=None,
         derandomize=same,
         report_multiple_bugs=False,
-        phases=[Phase.generate, Phase.shrink] if shorten else [Phase.generate],
+        phases=[Phase.generate, Phase.shrink],
         suppress_health_check=list(HealthCheck),
     )
     run_state_machine_as_test(machine, settings=chosen)
