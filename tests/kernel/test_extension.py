@@ -80,7 +80,7 @@ def test_a_second_load_shares_the_model(bigram: Kernel, tiny: Callable[[str], Pa
         ("%llama lo", ["%llama load"]),
         ("%llama un", ["%llama unload"]),
         ("%%llama --te", ["%%llama --temperature"]),
-        ("%%llama -n 5 --no", ["%%llama -n 5 --no-stream"]),
+        ("%%llama -n 5 --no", ["%%llama -n 5 --no-think", "%%llama -n 5 --no-stream"]),
         ("%llama load smo", ["%llama load smollm2"]),
         ("%%llama --model=smo", ["%%llama --model=smollm2"]),
         ("%%llama --chat wo", ["%%llama --chat work"]),

@@ -308,7 +308,7 @@ def test_a_cell_that_runs_again_keeps_its_place(llm: LLM) -> None:
     again = chat.ask("One?", cell="1", **ask)
     assert (again.replayed, again.ledger, again.notes) == (True, first.ledger, ())
     assert chat.turns == (again,)
-    assert chat.all_turns == (second, again)
+    assert chat.all_turns == (again, second)
     assert chat.stale == ()
     anew = chat.ask("One?", cell="1", fresh=True, **ask)
     assert (anew.replayed, anew.ledger) == (False, first.ledger)
