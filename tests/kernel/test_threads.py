@@ -21,13 +21,27 @@ def test_a_cell_waits_for_a_job_and_says_so(smol: Kernel) -> None:
     assert smol.value("answer.timings.queued > 0, job.done") == (True, True)
 
 
+def places(kernel: Kernel) -> list[str]:
+    """What a cell says while it waits."""
+    result = kernel.run("%%llama -n 5\nHi")
+    return [b["text/plain"] for b in result.bundles if "waiting" in b["text/plain"]]
+
+
 def test_the_place_in_the_queue_counts_down(smol: Kernel) -> None:
     smol.run(SETUP.format(name="SmolLM2"))
-    smol.run("jobs = [llm.start('1, 2, 3, 4,', max_tokens=60, temperature=0) for _ in range(3)]")
-    result = smol.run("%%llama -n 5\nHi")
-    waiting = [b["text/plain"] for b in result.bundles if "waiting" in b["text/plain"]]
+    smol.run("chats = [llm.chat(name=str(n)) for n in range(3)]")
+    smol.run("jobs = [chat.start('Count on: 1, 2, 3, 4,', max_tokens=60, temperature=0) for chat in chats]")
+    waiting = places(smol)
     assert waiting[0].startswith("waiting: 3 answers ahead")
     assert waiting[-1].startswith("waiting: 1 answer ahead")
+
+
+def test_a_cell_does_not_wait_for_all_that_another_caller_has_asked(smol: Kernel) -> None:
+    smol.run(SETUP.format(name="SmolLM2"))
+    smol.run("jobs = [llm.start('1, 2, 3, 4,', max_tokens=60, temperature=0) for _ in range(3)]")
+    assert places(smol)[0].startswith("waiting: 1 answer ahead")
+    assert smol.value("[job.done for job in jobs]") != [True] * 3
+    smol.run("for job in jobs: job.result()")
 
 
 def test_plain_calls_from_many_threads(bigram: Kernel) -> None:
