@@ -46,6 +46,9 @@ FORWARDED = re.compile(
     r"(FLAGS|ARCHITECTURES|COMPILER_LAUNCHER|HOST_COMPILER|COMPILER)|CMAKE_OSX_ARCHITECTURES|CUDAToolkit_ROOT)$"
 )
 GPU_COMPILERS = {"GGML_CUDA": "nvcc", "GGML_HIP": "hipcc", "GGML_VULKAN": "glslc", "GGML_SYCL": "icpx"}
+WITHOUT_AMX = "-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
+"""GCC 12.2 compiles ggml's code for AMX to one that ends the process at the first token: the tiles are not set up, an
+illegal instruction. Where a compiler does better, `-DGGML_AMX_TILE=ON` leaves AMX in."""
 # One spelling, so that one build has one key. Not the digits: GGML_SCHED_MAX_COPIES=1 is a number.
 BOOLEANS = {"YES": "ON", "TRUE": "ON", "ON": "ON", "NO": "OFF", "FALSE": "OFF", "OFF": "OFF"}
 
@@ -102,6 +105,9 @@ def make_recipe(source: Source, arguments: list[str], build_type: str) -> Recipe
     cxx = options.pop("CMAKE_CXX_COMPILER", None) or os.environ.get("CXX")
     compilers = (find_compiler(c, "C", ("cc", "gcc", "clang")), find_compiler(cxx, "C++", ("c++", "g++", "clang++")))
     options = DEFAULTS | options
+    if uses_amx(compilers[1], options):
+        for name in ("CMAKE_C_FLAGS", "CMAKE_CXX_FLAGS"):
+            options[name] = f"{options.get(name, '')} {WITHOUT_AMX}".strip()
     return Recipe(source, options, build_type, compilers, describe_toolchain(compilers, options))
 
 
@@ -123,21 +129,30 @@ def describe_toolchain(compilers: tuple[str, str], options: dict[str, str]) -> s
     folder shared by unlike machines gets a build for each of them, and code for one CPU never runs on another.
     """
     facts = [platform.system(), platform.machine(), *platform.libc_ver()]
-    native = ("-march=native", "-mcpu=native") if is_on(options["GGML_NATIVE"]) else ()
     for compiler, language in zip(compilers, ("c", "c++"), strict=True):
-        for flag in (*native, None):
-            command = [compiler, *filter(None, [flag]), "-dM", "-E", "-x", language, os.devnull]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode == 0:
-                facts.append("\n".join(sorted(done.stdout.splitlines())))
-                break
-        else:
-            reason = (done.stderr.strip() or "no message").splitlines()[0]
-            raise ProvideError(f"the compiler {compiler} does not work ({reason}). Set CC and CXX to one that does.")
+        facts.append("\n".join(sorted(predefined(compiler, language, options))))
     for option, program in GPU_COMPILERS.items():
         if is_on(options.get(option)) and (path := find_program(program)):
             facts.append(subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout)
     return hashlib.sha256("\0".join(facts).encode()).hexdigest()
+
+
+def predefined(compiler: str, language: str, options: dict[str, str]) -> list[str]:
+    """The macros that a compiler predefines for the CPU that is built for, as `#define` lines."""
+    native = ("-march=native", "-mcpu=native") if is_on(options["GGML_NATIVE"]) else ()
+    for flag in (*native, None):
+        command = [compiler, *filter(None, [flag]), "-dM", "-E", "-x", language, os.devnull]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return done.stdout.splitlines()
+    reason = (done.stderr.strip() or "no message").splitlines()[0]
+    raise ProvideError(f"the compiler {compiler} does not work ({reason}). Set CC and CXX to one that does.")
+
+
+def uses_amx(compiler: str, options: dict[str, str]) -> bool:
+    """True if native code for this CPU would use AMX, and nobody asked for that."""
+    asked = is_on(options.get("GGML_AMX_TILE")) or not is_on(options["GGML_NATIVE"])
+    return not asked and any(line.startswith("#define __AMX_TILE__") for line in predefined(compiler, "c++", options))
 
 
 def is_on(value: str | None) -> bool:

@@ -16,6 +16,7 @@ from ipyllama.engine import Engine, Task
 from ipyllama.engine.embed import Embedder
 from ipyllama.errors import Aborted, BadOption, TextTooLong, TooLongWarning, WrongModel
 from ipyllama.models.progress import Progress, reporting
+from ipyllama.stop import Stop
 from ipyllama.vocab import check_encodable
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class TextEncoder:
         return self.pooling
 
     def _run(self, work: Callable[[Task[Any]], T], label: str, progress: Progress | None) -> T:
-        with reporting(progress, unit="tokens", delay=1.0) as report:
+        with Stop(), reporting(progress, unit="tokens", delay=1.0) as report:
             task: Task[T] = self._engine.call(work, self._embedder.abort)
             return task.result(lambda done, total: report(done, total, label))
 

@@ -27,6 +27,7 @@ from ipyllama.prefix.location import Cache, memory_for
 from ipyllama.prefix.replies.replay import ModelReplies, replay
 from ipyllama.reply import Event, Finished, Reply
 from ipyllama.sharing import LoadedModels
+from ipyllama.stop import Stop
 from ipyllama.vocab import Vocabulary, tokenize_after
 
 if TYPE_CHECKING:
@@ -122,7 +123,8 @@ class LLM:
 
         Raises `BadOption` and `PromptTooLong`. Ctrl-C raises `Interrupted`, whose `reply` holds what was generated.
         """
-        return self.start(prompt, **options).result()
+        with Stop():
+            return self.start(prompt, **options).result()
 
     async def acomplete(self, prompt: Prompt, **options: Any) -> Reply:
         """Like `complete`, without blocking the event loop. Cancelling the task ends the generation."""
@@ -265,16 +267,16 @@ class LLM:
         chosen = GenerateOptions().replace_from(options)
         as_text = raw or self.template is None
         ledgers = [self._prompt(text) if as_text else self.chat(system).prompt(text) for text in prompts]
-        jobs = self.generate_together(ledgers, [chosen] * len(ledgers))
         done = 0
 
         def count(number: int, event: Event) -> None:
             nonlocal done
             if isinstance(event, Finished):
                 done += 1
-                report(done, len(jobs), self.name)
+                report(done, len(ledgers), self.name)
 
-        with reporting(progress, unit="answers", delay=1.0) as report:
+        with Stop(), reporting(progress, unit="answers", delay=1.0) as report:
+            jobs = self.generate_together(ledgers, [chosen] * len(ledgers))
             return gather(jobs, count)
 
     def explain(self, reply: Reply) -> Explanation | None:

@@ -24,6 +24,7 @@ from ipyllama.errors import BadOption
 from ipyllama.ledger import Ledger
 from ipyllama.options import GenerateOptions, combinations
 from ipyllama.reply import Reply
+from ipyllama.stop import Stop
 
 if TYPE_CHECKING:
     from ipyllama.chat.saved import Saved, SavedChat
@@ -72,7 +73,8 @@ class Chat:
 
         Ctrl-C raises `Interrupted`; its `reply` is the turn with what was generated, and the chat goes on from it.
         """
-        turn = self.start(text, **options).result()
+        with Stop():
+            turn = self.start(text, **options).result()
         assert isinstance(turn, Turn)
         return turn
 
@@ -152,13 +154,15 @@ class Chat:
         """`n` answers to one message, written at once, each with the next seed. Arguments as in `start`."""
         where = {key: options.pop(key) for key in _WHERE & options.keys()}
         first = GenerateOptions().replace_from(options).with_concrete_seed()
-        return _turns(self.start_many(text, [first.with_seed(number) for number in range(n)], **where))
+        with Stop():
+            return _turns(self.start_many(text, [first.with_seed(number) for number in range(n)], **where))
 
     def sweep(self, text: str, **options: Any) -> list[Turn]:
         """Answers to one message, written at once: one for every combination of the options that are given as lists,
         as `temperature=[0.2, 0.7], top_k=[10, 40]`. Other arguments as in `start`."""
         where = {key: options.pop(key) for key in _WHERE & options.keys()}
-        return _turns(self.start_many(text, combinations(options), **where))
+        with Stop():
+            return _turns(self.start_many(text, combinations(options), **where))
 
     def prompt(self, text: str) -> Ledger:
         """What the model would read if this were asked now, in token ids. Nothing is asked."""

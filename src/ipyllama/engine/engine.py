@@ -27,6 +27,7 @@ from ipyllama.engine.work import FairQueue, Work
 from ipyllama.errors import Aborted, ClosedError, LlamaError, WrongModel
 from ipyllama.ledger import Ledger
 from ipyllama.reply import Reply
+from ipyllama.stop import Stop
 
 T = TypeVar("T")
 Wrap = Callable[[Reply, Ledger], Reply]
@@ -142,6 +143,7 @@ class Engine:
         with self._lock:
             if self._closed:
                 raise _unloaded()
+            Stop.watch_here(*work.jobs)
             self._bell.put(True)  # first: the worker may find nothing, but nothing may wait for a bell
             self._queue.put(work)
             self._announce()

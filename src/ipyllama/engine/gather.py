@@ -9,6 +9,7 @@ from typing import Final
 from ipyllama.engine.job import Job
 from ipyllama.errors import Interrupted
 from ipyllama.reply import Event, Reply
+from ipyllama.stop import Stop
 
 POLL: Final = 0.02
 """Seconds between two looks at the events."""
@@ -20,20 +21,24 @@ def gather(jobs: Sequence[Job], show: Callable[[int, Event], object] = lambda nu
     Ctrl-C ends them all and raises `Interrupted`, with the reply of the first. What goes wrong with one ends the
     others, too, and is raised.
     """
-    try:
-        while sum(_shown(number, job, show) for number, job in enumerate(jobs)) < len(jobs):
-            time.sleep(POLL)
-        return [job.result() for job in jobs]
-    except BaseException as error:
-        for job in jobs:
-            job.cancel()
-        for job in jobs:
-            job.wait()
-        for number, job in enumerate(jobs):
-            _shown(number, job, show)
-        if isinstance(error, KeyboardInterrupt):
-            raise Interrupted(jobs[0].reply) from None
-        raise
+    with Stop() as stop:
+        stop.watch(*jobs)
+        try:
+            while sum(_shown(number, job, show) for number, job in enumerate(jobs)) < len(jobs):
+                if stop.pressed:
+                    raise KeyboardInterrupt
+                time.sleep(POLL)
+            return [job.result() for job in jobs]
+        except BaseException as error:
+            for job in jobs:
+                job.cancel()
+            for job in jobs:
+                job.wait()
+            for number, job in enumerate(jobs):
+                _shown(number, job, show)
+            if isinstance(error, KeyboardInterrupt):
+                raise Interrupted(jobs[0].reply) from None
+            raise
 
 
 def _shown(number: int, job: Job, show: Callable[[int, Event], object]) -> bool:

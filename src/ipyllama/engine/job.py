@@ -11,6 +11,7 @@ from typing import Final
 
 from ipyllama.errors import Interrupted
 from ipyllama.reply import Event, Finished, Prefill, Reply
+from ipyllama.stop import Nudge, Stop
 
 STOP_PATIENCE: Final = 30.0
 """Seconds to wait for a cancelled step before giving the prompt back all the same (a GPU step cannot be cut short)."""
@@ -23,7 +24,7 @@ class Job:
 
     def __init__(self, on_cancel: Callable[[Job], None]) -> None:
         self._on_cancel = on_cancel
-        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[Event | Nudge | None] = queue.SimpleQueue()
         self._done = threading.Event()
         self._listeners: list[Callable[[], None]] = []
         self._reply: Reply | None = None
@@ -40,18 +41,22 @@ class Job:
         """
         interrupted = False
         while True:
-            try:
-                event = self._next()
-            except KeyboardInterrupt:
-                interrupted = True
-                self._end_early()
-                continue
+            with Stop() as stop:
+                stop.watch(self)
+                try:
+                    event = self._next()
+                except KeyboardInterrupt:
+                    interrupted = True
+                    self._end_early()
+                    continue
             if event is None:
                 break
             try:
                 yield event
             except BaseException:  # the caller left the loop: nobody wants the rest
-                self.cancel()
+                with Stop() as stop:
+                    stop.watch(self)
+                    self.cancel()
                 raise
         self._outcome(interrupted)
 
@@ -62,20 +67,20 @@ class Job:
         """
         interrupted = False
         event: Event | None = None
-        while True:
+        with Stop() as stop:
+            stop.watch(self)
             try:
-                event = self._after(event)
-                if event is None:
-                    break
-                show(event)
+                while not stop.pressed and (event := self._after(event)) is not None:
+                    show(event)
+                interrupted = stop.pressed
             except KeyboardInterrupt:
                 interrupted = True
-                self._end_early()
-                self._close_after(show)
-                break
             except BaseException:  # `show` failed: nobody sees the rest
                 self.cancel()
                 raise
+            if interrupted:
+                self._end_early()
+                self._close_after(show)
         return self._outcome(interrupted)
 
     def result(self) -> Reply:
@@ -91,11 +96,16 @@ class Job:
         """The events that have come since they were last asked for, without waiting."""
         found: list[Event] = []
         while not self._events.empty():
-            event = self._next()
+            event = self._events.get()
             if event is None:
+                self._events.put(None)
                 break
-            found.append(event)
+            if not isinstance(event, Nudge):
+                found.append(event)
         return found
+
+    def nudge(self) -> None:
+        self._events.put(Nudge())
 
     def listen(self, wake: Callable[[], None]) -> None:
         """Have `wake` called after each event that comes, and at the end: on the worker's thread, so it must be quick
@@ -121,10 +131,7 @@ class Job:
 
     def _close_after(self, show: Callable[[Event], None]) -> None:
         """Show how it ended: an event may have been lost where Ctrl-C fell, the reply is not."""
-        while not self._events.empty():
-            event = self._next()
-            if event is None:
-                break
+        for event in self.events():
             if not isinstance(event, Finished):
                 show(event)
         if self._reply is not None:
@@ -141,8 +148,10 @@ class Job:
 
     def _next(self, patience: float | None = None) -> Event | None:
         """The next event, waited for; None at the end, however often it is asked for. Raises `queue.Empty` after
-        `patience` seconds."""
-        event = self._events.get(timeout=patience)
+        `patience` seconds, and `KeyboardInterrupt` where a nudge comes first."""
+        while isinstance(event := self._events.get(timeout=patience), Nudge):
+            if not self.cancelled:
+                raise KeyboardInterrupt
         if event is None:
             self._events.put(None)
         return event

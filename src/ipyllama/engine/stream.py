@@ -10,6 +10,7 @@ from typing import Generic, Self, TypeVar, cast
 from ipyllama.engine.job import STOP_PATIENCE, Job
 from ipyllama.errors import Interrupted
 from ipyllama.reply import Delta, Event, Reply
+from ipyllama.stop import Stop
 
 R = TypeVar("R", bound=Reply)
 
@@ -52,8 +53,10 @@ class Stream(Generic[R]):
                 if isinstance(event, Delta):
                     yield event.text
         except KeyboardInterrupt:  # wherever it fell
-            job.cancel()
-            job.wait()
+            with Stop() as stop:
+                stop.watch(job)
+                job.cancel()
+                job.wait()
             raise Interrupted(job.reply) from None
 
     async def __aiter__(self) -> AsyncIterator[str]:

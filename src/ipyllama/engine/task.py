@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 from ipyllama.engine.job import STOP_PATIENCE
 from ipyllama.errors import Interrupted
+from ipyllama.stop import Nudge, Stop
 
 T = TypeVar("T")
 Show = Callable[[int, int], object]
@@ -20,7 +21,7 @@ class Task(Generic[T]):
 
     def __init__(self, on_cancel: Callable[[Task[T]], None]) -> None:
         self._on_cancel = on_cancel
-        self._events: queue.SimpleQueue[tuple[int, int] | None] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[tuple[int, int] | Nudge | None] = queue.SimpleQueue()
         self._done = threading.Event()
         self._outcome: Callable[[], T] | None = None
         self.cancelled = False
@@ -29,17 +30,28 @@ class Task(Generic[T]):
 
     def result(self, show: Show = lambda done, total: None) -> T:
         """What it gives, or what went wrong. Ctrl-C ends it and raises `Interrupted`."""
-        try:
-            while (event := self._events.get()) is not None:
-                show(*event)
-        except BaseException as error:  # Ctrl-C, or `show` failed
-            self.cancel()
-            self._done.wait(STOP_PATIENCE)
-            if isinstance(error, KeyboardInterrupt):
-                raise Interrupted from None
-            raise
+        with Stop() as stop:
+            stop.watch(self)
+            try:
+                while (event := self._events.get()) is not None:
+                    if isinstance(event, Nudge) or stop.pressed:
+                        raise KeyboardInterrupt
+                    show(*event)
+            except BaseException as error:  # Ctrl-C, or `show` failed
+                self.cancel()
+                self._done.wait(STOP_PATIENCE)
+                if isinstance(error, KeyboardInterrupt):
+                    raise Interrupted from None
+                raise
         assert self._outcome is not None
         return self._outcome()
+
+    @property
+    def done(self) -> bool:
+        return self._done.is_set()
+
+    def nudge(self) -> None:
+        self._events.put(Nudge())
 
     def cancel(self) -> None:
         """Ask it to end now; `result` then raises `Aborted`, or `ClosedError` where the model was closed."""

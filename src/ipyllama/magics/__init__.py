@@ -18,6 +18,7 @@ from ipyllama.magics.config import Llama
 from ipyllama.magics.line import run_line
 from ipyllama.magics.options import llama_arguments
 from ipyllama.magics.session import Session
+from ipyllama.stop import Stop
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -45,13 +46,15 @@ class LlamaMagics(Magics):
     @line_magic("llama")  # type: ignore[arg-type]
     @llama_subcommands
     def line(self, line: str) -> None:
-        run_line(self.shell, self.session, line)
+        with Stop():
+            run_line(self.shell, self.session, line)
 
     @no_var_expand
     @cell_magic("llama")  # type: ignore[arg-type]
     @llama_arguments
     def cell(self, line: str, cell: str) -> None:
-        run_cell(self.shell, self.session, self.defaults, line, cell)
+        with Stop():
+            run_cell(self.shell, self.session, self.defaults, line, cell)
 
     def _model_names(self) -> list[str]:
         from ipyllama.models import complete_names
