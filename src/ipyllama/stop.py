@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Final, Protocol, Self
 DEAF: Final = 3.0
 """Seconds after a Ctrl-C that has had no effect (in a display that hangs, say) from which on it interrupts anything."""
 IMPATIENCE: Final = 0.5
-"""Seconds after a Ctrl-C in which another one is taken for the same, pressed again: it does not reach into what follows.
-ipykernel can lose a cell's reply, or end, where one falls after the cell."""
+"""Seconds after a Ctrl-C in which another one, when there is nothing left to end, is taken for the same, pressed again.
+ipykernel can lose a cell's reply, or end, where one falls just after the cell."""
 
 
 class Waited(Protocol):
@@ -88,15 +88,15 @@ class Stop:
 
     def _press(self, number: int, frame: FrameType | None) -> None:
         now, waited = time.monotonic(), [each for each in self._watched if not each.done]
-        again, Stop._last = now - Stop._last < IMPATIENCE, now
         deaf = self._pressed is not None and now - self._pressed > DEAF
-        if again and not deaf and (self._pressed is None or not waited):
+        if not waited and now - Stop._last < IMPATIENCE:
+            Stop._last = now
             return
         if deaf or not waited:
             self._give_back()
             self._before(number, frame)
             return
-        self._pressed = self._pressed or now
+        self._pressed, Stop._last = self._pressed or now, now
         for each in waited:
             each.nudge()
         if self._before is not signal.default_int_handler:
