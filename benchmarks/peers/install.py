@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import venv
 from pathlib import Path
 from typing import Final
 
+from ipyllama import build_info
 from ipyllama.models import cache_dir
 
 REQUIREMENTS: Final = Path(__file__).with_name("requirements.txt")
@@ -44,6 +46,13 @@ def installed() -> Path:
         sys.stderr.write("Installing the peers (once per machine; two of them build llama.cpp, which takes long)\n")
         venv.create(folder, with_pip=True)
         command = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "-q", "-r", str(REQUIREMENTS)]
-        subprocess.run(command, check=True, env=os.environ | _BUILD)
+        flags = _our_flags()
+        subprocess.run(command, check=True, env=os.environ | _BUILD | {"CFLAGS": flags, "CXXFLAGS": flags})
         done.touch()
     return python
+
+
+def _our_flags() -> str:
+    """What the compiler was told of this processor beside "native", when our llama.cpp was built."""
+    found = re.search(r"CMAKE_CXX_FLAGS=((?:-\S+ ?)+)", build_info().options)
+    return found[1].strip() if found else ""

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -238,6 +239,36 @@ class TestFetch:
         assert "network" in message
         assert "IPYLLAMA_LLAMA_CPP_DIR" in message
         assert "llama.cpp/src" in message
+
+
+class TestProcessors:
+    """AMX is left out of native code, because GCC 12.2 compiles ggml's code for it to an illegal instruction."""
+
+    @pytest.fixture
+    def asked(self, scripts: Path, tmp_path: Path) -> Callable[..., str]:
+        """The compiler flags of a build, with a compiler for a processor with the given macros."""
+
+        def ask(macro: str, *arguments: str) -> str:
+            compiler = tmp_path / f"compiler-{macro}"
+            compiler.write_text(f"#!/bin/sh\necho '#define {macro} 1'\n")
+            compiler.chmod(0o755)
+            code = "import sys; from recipe import *; from source import find_source\n"
+            code += "print(make_recipe(find_source(), sys.argv[1:], 'Release').options.get('CMAKE_CXX_FLAGS'))"
+            environment = os.environ | {"CC": str(compiler), "CXX": str(compiler), "CXXFLAGS": ""}
+            command = [sys.executable, "-c", code, *arguments]
+            return subprocess.check_output(command, cwd=scripts, env=environment, text=True).strip()
+
+        return ask
+
+    def test_with_amx(self, asked: Callable[..., str]) -> None:
+        without = "-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
+        assert asked("__AMX_TILE__") == without
+        assert asked("__AMX_TILE__", "-DCMAKE_CXX_FLAGS=-g") == f"-g {without}"
+
+    def test_without_or_on_request(self, asked: Callable[..., str]) -> None:
+        assert asked("__AVX512F__") == "None"
+        assert asked("__AMX_TILE__", "-DGGML_AMX_TILE=ON") == "None"
+        assert asked("__AMX_TILE__", "-DGGML_NATIVE=OFF") == "None"
 
 
 class TestFailures:
