@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("tests", deadline=None)  # a busy machine is no failure
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is none
 settings.load_profile("tests")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what runs in the background

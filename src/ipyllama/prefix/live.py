@@ -96,7 +96,7 @@ class Live:
 
     def _begin(self, ledger: Ledger, reuse: Reuse) -> Start:
         self._probe = None
-        self._restored, self._unusable, self._refused = (), set(), False
+        self._restored, self._unusable, self._refused = tuple[Found, ...](), set(), False
         self._to_the_token = reuse == "token" and self._can_trim
         self._links = self.memory.links(ledger)
         self.memory.ask_remote(link for link in self._links if link.end < len(ledger))
@@ -108,7 +108,8 @@ class Live:
         n = len(self._tokens)
         # Evaluation that goes on inside a piece is not what a cold run does: exact is then what ends with a piece.
         self._exact = min(self._exact, self._shared(ledger))
-        self._saving.follow(self._links if self._exact == n else self._keepable(ledger, self._exact), n)
+        links = self._links if self._exact == n else self._keepable(ledger, self._exact)
+        self._saving.follow(links, n, [block.link.key for block in self._restored])
         damaged = self.memory.counts.damaged[self._n_damaged :]
         why = explain(self.memory, ledger, self._n_ctx, Facts(n, "; ".join(damaged), self._refused))
         return Start(plan.keep, n - plan.keep, exact=self._exact == n, why=why)
@@ -171,6 +172,7 @@ class Live:
         n = len(self._tokens)
         self._saving.finish(self._keepable(ledger, None if self._exact == n else self._exact), n)
         self._n_damaged = len(self.memory.counts.damaged)
+        self.memory.used(self._restored)
         if n:
             self.memory.seen.add(self.memory.binding.root, ledger.head(n))
 

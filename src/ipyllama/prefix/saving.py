@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from itertools import takewhile
 from typing import Final
 
 import numpy as np
@@ -26,14 +28,14 @@ class Saving:
         self._kept = 0  # how many of them the memory has, or will not take
         self._pending: tuple[Link, NDArray[np.uint8]] | None = None  # waits for its probe
 
-    def follow(self, links: list[Link], n: int) -> None:
-        """These blocks are evaluated from now on.
+    def follow(self, links: list[Link], n: int, restored: Collection[bytes] = ()) -> None:
+        """These blocks are evaluated from now on; those with the keys `restored` have just come from the memory.
 
         What was evaluated while the memory was off, or was deleted since, is handed over again: nothing that is saved
         after it could be found without it.
         """
         self._links, self._pending = links, None
-        self._kept = self._n_kept(n)
+        self._kept = self._n_kept(n, restored)
         self._save_reached(n)
 
     def stepped(self, n: int, token: int | None) -> None:
@@ -49,12 +51,15 @@ class Saving:
         self._save_reached(n)
         self._save_pending(None)
 
-    def _n_kept(self, n: int) -> int:
+    def _n_kept(self, n: int, restored: Collection[bytes]) -> int:
         """How many of the blocks up to position n the memory has; what it has lost is saved again if all have room."""
         live = [link for link in self._links if link.end <= n]
         room = max(self._memory.ram.bytes_limit, self._memory.bytes_limit)
         fits = n * self._memory.rates.bytes_per_token <= room
-        return len(self._memory.find(live)) if fits else len(live)
+        if not fits:
+            return len(live)
+        known = sum(1 for _ in takewhile(lambda link: link.key in restored, live))
+        return known + len(self._memory.find(live[known:]))
 
     def _save_reached(self, n: int) -> None:
         """Copy out the blocks that the sequence has reached the end of."""

@@ -18,7 +18,7 @@ from ipyllama.prefix.ram import RamTier
 from ipyllama.prefix.rates import Rate, Rates
 from ipyllama.prefix.records import Binding, Counts, Found, Place
 from ipyllama.prefix.store.block import Block
-from ipyllama.prefix.store.blocks import BlockStore, Entry
+from ipyllama.prefix.store.blocks import BlockStore, Entry, block_name
 from ipyllama.prefix.store.tier import RemoteTier
 from ipyllama.prefix.store.writer import Writer
 
@@ -131,6 +131,12 @@ class Tiers:
         nbytes = sum(block.nbytes for block in blocks)
         if nbytes > TELLING and all(block.place == found[0].place for block in found):
             self._rate(found[0].place).learn(nbytes, seconds)
+
+    def used(self, found: Iterable[Found]) -> None:
+        """Note that these blocks were of use: what was not for longest goes first."""
+        for block in found:
+            if block.place == "disk" and self.store is not None:
+                self.store.touch(block_name(block.link.parent, block.link.key))
 
     def save(self, block: Block) -> None:
         """Keep a block in RAM, and on disk soon, in place of one that another build or number of threads made."""

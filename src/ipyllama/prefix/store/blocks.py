@@ -70,14 +70,10 @@ class BlockStore:
 
     def read(self, parent: bytes, key: bytes, out: NDArray[np.uint8] | None = None) -> Block | None:
         """The checked block, None if there is none. Raises `BadState` for a damaged one. `out` as in `read_block`."""
-        name = block_name(parent, key)
         try:
-            block = self._read(name, out)
+            return self._read(block_name(parent, key), out)
         except FileNotFoundError:
             return None
-        with contextlib.suppress(OSError):  # the clock of the eviction; a read-only folder has none
-            self.backend.touch(name)
-        return block
 
     def origin(self, parent: bytes, key: bytes) -> Origin | None:
         """What made a block, None if there is none or it cannot be read."""
@@ -139,9 +135,10 @@ class BlockStore:
         """Take a damaged block out of the way, to be looked at."""
         self._set_aside(block_name(parent, key))
 
-    def touch(self, entry: Entry) -> None:
-        """The block was used now."""
-        self.backend.touch(entry.name)
+    def touch(self, name: str) -> None:
+        """The block was used now: the clock of the eviction. A read-only folder has none."""
+        with contextlib.suppress(OSError, StoreError):
+            self.backend.touch(name)
 
     def locked(self) -> AbstractContextManager[None]:
         """Only one writer at a time inside."""

@@ -192,8 +192,7 @@ class Writer:
                 total -= entry.nbytes
         for entry in entries:
             if entry.used > now + TENDED:  # the clock went back: it would never grow old
-                with contextlib.suppress(OSError):
-                    self.store.touch(entry)
+                self.store.touch(entry.name)
         if total > limits.nbytes or left > limits.items or any(entry.used < limits.oldest for entry in entries):
             needed: set[str] = set()
             for entry in eviction_order(entries, self._cost):
