@@ -13,6 +13,8 @@ from ipyllama.reply import Delta, Event, Finished, Prefill, Queued
 
 SHARE: Final = 9
 """How much longer nothing is shown than showing took: the model needs the processor, too."""
+LONGEST: Final = 0.5
+"""Seconds without an update at most, where there is something new."""
 
 
 class ReplyStream:
@@ -87,7 +89,7 @@ class ReplyStream:
         self._view.text(self.text, self._tokens)
         self._pending = self._passing = False
         now = self._clock()
-        self._next_update = now + max(INTERVAL, SHARE * (now - begun))
+        self._next_update = now + min(max(INTERVAL, SHARE * (now - begun)), LONGEST)
 
     def _due(self) -> bool:
         """Whether an update may be shown now; one that is counts from now on."""

@@ -90,6 +90,9 @@ class FrontEnd:
             self._live, self._answered = None, False
 
     def _hello(self, *message: Any) -> None:
+        from ipyllama.display.markdown import markdown_html
+
+        markdown_html("")  # the parser takes a third of a second to import: not when the first word is to be shown
         self._answered = True  # it may come on any thread
 
     def _greeted(self, comm: Any, message: Any) -> None:
