@@ -133,6 +133,7 @@ CELL_OPTIONS: Final = (
     Option(("--fresh",), help="compute the answer even if this very request was answered before"),
     Option(("-o", "--out"), "VAR", _variable, "store the Reply (text, tokens, usage, timings) in this variable"),
     Option(("-q", "--quiet"), help="show nothing"),
+    Option(("--plain",), help="show the answer without Stop and Copy, as in front ends that have no live views"),
     Option(("--no-stream",), help="show the answer once, when it is complete"),
     Option(("-h", "--help"), help="show this help (%%llama? does so without a cell body)"),
 )
@@ -156,6 +157,7 @@ class CellArgs:
     fresh: bool = False
     out: str | None = None
     quiet: bool = False
+    plain: bool = False
     stream: bool = True
     help: bool = False
     overrides: Mapping[str, Any] = field(default_factory=dict)
