@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field, fields, replace
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from ipyllama.chat.messages import Messages, conversation
@@ -17,6 +18,7 @@ from ipyllama.thinking import Parts, split_thinking
 
 if TYPE_CHECKING:
     from ipyllama.chat.chat import Chat
+    from ipyllama.display.tokens import TokenList
     from ipyllama.engine import Stream
 
 
@@ -93,6 +95,28 @@ class Turn(Reply, Place):
         """Answer the same message from the same point, as another branch; `options` are those that change, as
         `seed=7`."""
         return self._chat.again(self, **options)
+
+    def branch(self, at: int, token: int | str, **options: Any) -> Turn:
+        """Another answer that keeps the tokens before `at`, puts `token` there and goes on; see `Chat.branch`."""
+        return self._chat.branch(self, at, token, **options)
+
+    def with_logprobs(self, n: int = 5) -> Turn:
+        """The same with `logprobs`, `n` alternatives for each token. Where they are not known its tokens are evaluated
+        again, which takes as long as writing them did."""
+        from ipyllama.chat.branch import with_logprobs
+
+        return with_logprobs(self, n)
+
+    def token_view(self) -> TokenList:
+        """Every token with how likely it was and what else could have stood there, to look at; where that is not known,
+        it is found out as `with_logprobs` does."""
+        from ipyllama.display.text import one_line
+        from ipyllama.display.tokens import TokenList
+
+        turn = self if self.logprobs is not None else self.with_logprobs()
+        return TokenList(
+            f'Tokens of the answer to "{shorten(one_line(self.message), 60, placeholder="…")}"', turn.logprobs or ()
+        )
 
     def fork(self, name: str | None = None) -> Chat:
         """A conversation of its own that continues from here. What both have in common is computed once."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ipyllama.display import AnswersStream, ReplyStream, make_view
 from ipyllama.errors import BadOption, Interrupted
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from ipyllama.reply import Reply
 
 
+ALTERNATIVES: Final = 5
+"""For each token that `--show tokens` shows, where `--logprobs` does not say how many."""
+
+
 def run_cell(shell: Any, session: Session, config: Llama, line: str, body: str) -> None:
     """Answer one cell. What goes wrong raises a `LlamaError`; Stop raises `Interrupted` with the partial reply."""
     args = parse_cell_line(line)
@@ -33,6 +37,8 @@ def run_cell(shell: Any, session: Session, config: Llama, line: str, body: str) 
     view = make_view(shell, quiet=args.quiet)
     llm = session.find_or_load(args.model, view) if args.model else session.current
     options = config.sampling() | dict(args.overrides)
+    if args.show and options.get("logprobs") is None:
+        options["logprobs"] = ALTERNATIVES
     if args.overrides.get("grammar"):
         options["grammar"], about_grammar = _grammar(args.overrides["grammar"], _variables(shell))
         more = (*more, *about_grammar)
@@ -58,9 +64,11 @@ def run_cell(shell: Any, session: Session, config: Llama, line: str, body: str) 
     try:
         session.last = job.run(stream.feed)
         _store(shell, args.out, session.last)
+        _look(args, session.last)
     except Interrupted as interrupted:
         session.last = interrupted.reply
         _store(shell, args.out, session.last)
+        _look(args, session.last)
         raise
     except BaseException:
         stream.flush()
@@ -117,6 +125,14 @@ def _grammar(given: str, variables: dict[str, Any]) -> tuple[str, tuple[str, ...
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a name with NUL
         why = (error.strerror if isinstance(error, OSError) else None) or error
         raise BadOption(f"--grammar: {given} cannot be read ({why})") from None
+
+
+def _look(args: CellArgs, reply: Reply | None) -> None:
+    """Show the tokens, where that was asked for and there are some."""
+    if args.show and not args.quiet and reply is not None and reply.logprobs:
+        from IPython.display import display
+
+        display(reply.token_view())  # type: ignore[no-untyped-call]
 
 
 def _store(shell: Any, name: str | None, reply: Reply | None) -> None:

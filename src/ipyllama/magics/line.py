@@ -9,8 +9,9 @@ from ipyllama.display import ModelRow, Table, View, make_view, models_table, sta
 from ipyllama.display.units import format_bytes, format_count, plural
 from ipyllama.errors import BadOption
 from ipyllama.magics.cache import run_cache
-from ipyllama.magics.commands import CacheArgs, LineArgs, line_help, parse_line
+from ipyllama.magics.commands import CacheArgs, LineArgs, LookArgs, line_help, parse_line
 from ipyllama.magics.conversation import CONVERSATION, run_conversation
+from ipyllama.magics.look import run_look
 from ipyllama.magics.why import run_why
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ def run_line(shell: Any, session: Session, line: str) -> None:
     view = make_view(shell)
     if isinstance(args, CacheArgs):
         shown = run_cache(session, args, view)
+    elif isinstance(args, LookArgs):
+        shown = run_look(session, args, view)
     elif args.command in CONVERSATION:
         shown = run_conversation(shell, session, args, view)
     else:
