@@ -20,6 +20,8 @@ LIMIT: Final = 2048
 _LIKELY: Final = (0.03, 0.1, 0.2, 0.4, 0.6, 0.8, 0.95)
 _OPEN: Final = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
 """Where levels of colour begin: probabilities, and bits of entropy."""
+_BYTES: Final = 8
+"""Of a token that are written out in a table."""
 ALPHAS: Final = (0.0, 0.12, 0.2, 0.3, 0.4, 0.52, 0.64, 0.76)
 """How strong the colour of each level is."""
 UNLIKELY: Final = "229,101,0"
@@ -68,8 +70,11 @@ def token_texts(pieces: Iterable[bytes]) -> list[str]:
 
 def token_text(piece: bytes) -> str:
     """A token by itself, white space visible."""
-    (text,) = token_texts([piece])
-    return text.replace("\n", "⏎").replace("\t", "⇥")
+    try:
+        text = piece.decode()
+    except UnicodeDecodeError:
+        return f"‹{piece.hex(' ')}›"
+    return printable(text).replace("\n", "⏎").replace("\t", "⇥")
 
 
 def summary(tokens: Sequence[TokenLogprob]) -> str:
@@ -97,7 +102,7 @@ def tokens_table(shown: TokenList, limit: int = LIMIT) -> Table:
             str(number),
             f'"{text.replace(chr(10), "⏎")}"',
             str(token.id),
-            token.bytes.hex(" "),
+            _hex(token.bytes),
             format_share(token.probability),
             f"{token.entropy:.2f}",
             alternatives(token),
@@ -140,6 +145,10 @@ def token_title(number: int, token: TokenLogprob) -> str:
         f"probability {format_share(token.probability)}, entropy {token.entropy:.2f} bits",
     ]
     return "\n".join([*lines, f"instead: {alternatives(token)}"] if others(token) else lines)
+
+
+def _hex(piece: bytes) -> str:
+    return piece[:_BYTES].hex(" ") + (" …" if len(piece) > _BYTES else "")
 
 
 def _texts(shown: TokenList, limit: int) -> list[str]:

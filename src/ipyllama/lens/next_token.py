@@ -47,7 +47,13 @@ SETTINGS: Final = {
     "adaptive_p": ("adaptive_target",),
 }
 """For each sampler the options that it goes by."""
-_NAMES: Final = {"temp": "temperature", "temp_ext": "temperature", "dist": "draw", "grammar_lazy_patterns": "grammar"}
+_NAMES: Final = {
+    "temp": "temperature",
+    "temp_ext": "temperature",
+    "greedy": "temperature",
+    "dist": "draw",
+    "grammar_lazy_patterns": "grammar",
+}
 
 
 @dataclass(frozen=True, slots=True)
