@@ -20,7 +20,8 @@ BEFORE: Final = 60
 """Characters that are shown of the text before."""
 GONE: Final = "–"
 """In place of the probability of a token that was taken away."""
-_CELL: Final = "padding:.15em .8em .15em 0;text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums"
+_CELL: Final = "padding:.15em .6em;text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums"
+_STAGE: Final = f"{_CELL};min-width:5em"
 _RULE: Final = "border-bottom:1px solid var(--jp-border-color1,rgba(127,127,127,.5))"
 
 
@@ -37,15 +38,17 @@ def stages_title(shown: NextToken) -> str:
 
 
 def stage_name(stage: Stage) -> str:
-    """`top-k 40`."""
+    """`top-k 40`; of penalties those that are on, as `repeat 1.1`."""
+    if stage.name == "penalties":
+        return ", ".join(f"{name.removesuffix('_penalty')} {value}" for name, value in stage.settings.items())
     values = ", ".join(str(value) for value in stage.settings.values())
     return f"{stage.name.replace('_', '-')} {values}".strip()
 
 
-def stage_effect(stage: Stage) -> str:
-    """What it took away, and what is left."""
-    left = f"{format_count(len(stage.tokens))} left"
-    return f"{left}, {format_count(stage.n_removed)} gone ({format_share(stage.removed)})" if stage.n_removed else left
+def stage_effect(stage: Stage) -> tuple[str, str]:
+    """What is left, and what it took away: `9 left`, `31 gone (4.6%)`, empty if nothing."""
+    gone = f"{format_count(stage.n_removed)} gone ({format_share(stage.removed)})" if stage.n_removed else ""
+    return f"{format_count(len(stage.tokens))} left", gone
 
 
 def shown_tokens(shown: NextToken, n: int = SHOWN) -> list[int]:
@@ -64,7 +67,7 @@ def stages_text(shown: NextToken) -> str:
     rows = tuple((f'"{token_text(shown.piece(token))}"', str(token), *_row(shown.stages, token)) for token in tokens)
     columns = ("token", "id", *(stage_name(stage) for stage in shown.stages))
     table = Table(columns, rows, right=frozenset(range(1, len(columns))), note=_note(shown, tokens))
-    effects = [f"{stage_name(stage)}: {stage_effect(stage)}" for stage in shown.stages]
+    effects = [f"{stage_name(stage)}: {', '.join(filter(None, stage_effect(stage)))}" for stage in shown.stages]
     return "\n".join([stages_title(shown), table_text(table), *effects])
 
 
@@ -72,23 +75,23 @@ def stages_html(shown: NextToken) -> str:
     """The same with a bar behind each number. Without script or style sheet."""
     tokens, stages = shown_tokens(shown), shown.stages
     heads = "".join(
-        f'<th style="{_CELL};{_RULE};font-weight:600">{escape(stage_name(stage))}'
-        f'<div style="{MUTED};font-weight:normal">{escape(stage_effect(stage))}</div></th>'
+        f'<th style="{_STAGE};{_RULE};vertical-align:top">{escape(stage_name(stage))}'
+        f'<div style="{MUTED};font-weight:normal">{"<br>".join(map(escape, stage_effect(stage)))}</div></th>'
         for stage in stages
     )
-    left = _CELL.replace("right", "left")
-    first = f'<th style="{left};{_RULE}">token</th><th style="{_CELL};{_RULE}">id</th>'
-    head = f'<tr style="vertical-align:bottom">{first}{heads}</tr>'
+    left = _CELL.replace("right", "left").replace("nowrap", "pre")
+    name = f"{_RULE};vertical-align:top"
+    head = f'<tr><th style="{left};{name}">token</th><th style="{_CELL};{name}">id</th>{heads}</tr>'
     rows = "\n".join(
         f'<tr><td style="{left};font-family:var(--jp-code-font-family,monospace)">'
-        f'{escape(token_text(shown.piece(token)))}</td><td style="{_CELL};{MUTED}">{token}</td>'
+        f'"{escape(token_text(shown.piece(token)))}"</td><td style="{_CELL};{MUTED}">{token}</td>'
         f"{''.join(_cell(stage.probability(token)) for stage in stages)}</tr>"
         for token in tokens
     )
-    note = _note(shown, tokens)
+    note, style = _note(shown, tokens), "border-collapse:collapse;margin:0;font-size:inherit"
     return (
         f'<div style="{MUTED};margin-bottom:.4em">{escape(stages_title(shown))}</div>\n'
-        f'<div style="overflow-x:auto"><table style="border-collapse:collapse;margin:0">\n<thead>{head}</thead>\n'
+        f'<div style="overflow-x:auto"><table style="{style}">\n<thead>{head}</thead>\n'
         f"<tbody>\n{rows}\n</tbody>\n</table></div>"
         + (f'\n<div style="{MUTED};margin-top:.3em">{escape(note)}</div>' if note else "")
     )
@@ -104,10 +107,10 @@ def _share(probability: float | None) -> str:
 
 def _cell(probability: float | None) -> str:
     if probability is None:
-        return f'<td style="{_CELL};{MUTED}">{GONE}</td>'
+        return f'<td style="{_STAGE};{MUTED}">{GONE}</td>'
     width = max(0.0, min(1.0, probability)) * 100
     bar = f"background:linear-gradient(90deg,rgba({OPEN},.3) {width:.1f}%,transparent {width:.1f}%)"
-    return f'<td style="{_CELL};{bar}">{format_share(probability)}</td>'
+    return f'<td style="{_STAGE};{bar}">{format_share(probability)}</td>'
 
 
 def _note(shown: NextToken, tokens: Sequence[int]) -> str:

@@ -47,6 +47,8 @@ SETTINGS: Final = {
     "adaptive_p": ("adaptive_target",),
 }
 """For each sampler the options that it goes by."""
+OFF: Final = {"repeat_penalty": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0}
+"""Penalties that do nothing."""
 _NAMES: Final = {
     "temp": "temperature",
     "temp_ext": "temperature",
@@ -196,6 +198,8 @@ class NextToken:
         order = np.lexsort((tokens, -probabilities))
         gone = before.probabilities[~np.isin(before.tokens, tokens)]
         settings = {key: getattr(self.options, key) for key in SETTINGS[name]}
+        if name == "penalties":
+            settings = {key: value for key, value in settings.items() if value != OFF[key]}
         removed = math.fsum(gone.tolist())
         return Stage(_NAMES.get(name, name), settings, tokens[order], probabilities[order], len(gone), removed)
 
