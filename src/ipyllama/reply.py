@@ -11,7 +11,7 @@ from ipyllama.thinking import Parts, split_thinking
 from ipyllama.why import Why
 
 if TYPE_CHECKING:
-    from ipyllama.display.tokens import TokenList
+    from ipyllama.widgets.tokens import TokenView
 
 FinishReason = Literal["stop", "length", "interrupted", "context", "error"]
 """Why generation ended: the model or a stop text ended it; `max_tokens`; Stop; the context is full; a fault."""
@@ -90,14 +90,18 @@ class Reply:
         """The text as thinking and answer."""
         return split_thinking(self.text)
 
-    def token_view(self) -> TokenList:
+    def token_view(self) -> TokenView:
         """Every token with how likely it was and what else could have stood there, to look at. Raises `BadOption` where
         the reply was asked for without `logprobs`."""
-        from ipyllama.display.tokens import TokenList
+        from ipyllama.widgets.tokens import TokenView
 
         if self.logprobs is None:
             raise BadOption("it was not asked how likely its tokens were: ask with logprobs=5")
-        return TokenList(f"Tokens of an answer of {self.model}", self.logprobs)
+        return TokenView(self)
+
+    def token_title(self) -> str:
+        """What stands above its tokens."""
+        return f"Tokens of an answer of {self.model}"
 
     def __str__(self) -> str:
         return self.text

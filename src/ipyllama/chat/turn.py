@@ -18,8 +18,8 @@ from ipyllama.thinking import Parts, split_thinking
 
 if TYPE_CHECKING:
     from ipyllama.chat.chat import Chat
-    from ipyllama.display.tokens import TokenList
     from ipyllama.engine import Stream
+    from ipyllama.widgets.tokens import TokenView
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots: of the two bases of a turn only one may have them
@@ -107,16 +107,18 @@ class Turn(Reply, Place):
 
         return with_logprobs(self, n)
 
-    def token_view(self) -> TokenList:
-        """Every token with how likely it was and what else could have stood there, to look at; where that is not known,
-        it is found out as `with_logprobs` does."""
-        from ipyllama.display.text import one_line
-        from ipyllama.display.tokens import TokenList
+    def token_view(self) -> TokenView:
+        """Every token with how likely it was and what else could have stood there, to look at and to branch; where that
+        is not known, it is found out as `with_logprobs` does."""
+        from ipyllama.widgets.tokens import TokenView
 
-        turn = self if self.logprobs is not None else self.with_logprobs()
-        return TokenList(
-            f'Tokens of the answer to "{shorten(one_line(self.message), 60, placeholder="…")}"', turn.logprobs or ()
-        )
+        return TokenView(self if self.logprobs is not None else self.with_logprobs())
+
+    def token_title(self) -> str:
+        """What stands above its tokens."""
+        from ipyllama.display.text import one_line
+
+        return f'Tokens of the answer to "{shorten(one_line(self.message), 60, placeholder="…")}"'
 
     def fork(self, name: str | None = None) -> Chat:
         """A conversation of its own that continues from here. What both have in common is computed once."""

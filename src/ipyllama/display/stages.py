@@ -29,12 +29,14 @@ def stages_title(shown: NextToken) -> str:
     """`The next token after "…of France is": 49,152 in the vocabulary, 2.31 bits of entropy`."""
     text = shown.text
     before = token_text(text[-BEFORE:].encode())
-    first = shown.stages[0]
     cut = "…" if len(text) > BEFORE else ""
-    return (
-        f'The next token after "{cut}{before}": {format_count(len(first.tokens))} in the vocabulary, '
-        f"{first.entropy:.2f} bits of entropy"
-    )
+    return f'The next token after "{cut}{before}": {stages_summary(shown)}'
+
+
+def stages_summary(shown: NextToken) -> str:
+    """`49,152 in the vocabulary, 2.31 bits of entropy`."""
+    first = shown.stages[0]
+    return f"{format_count(len(first.tokens))} in the vocabulary, {first.entropy:.2f} bits of entropy"
 
 
 def stage_name(stage: Stage) -> str:

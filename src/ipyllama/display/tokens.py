@@ -10,13 +10,16 @@ from html import escape
 from typing import Any, Final
 
 from ipyllama.display.reply import MUTED
-from ipyllama.display.table import Table, table_html, table_text
+from ipyllama.display.table import Table, table_text
 from ipyllama.display.text import printable
 from ipyllama.display.units import format_share, plural
 from ipyllama.logprobs import Logprob, TokenLogprob, perplexity
 
-LIMIT: Final = 2048
-"""Tokens in text and static HTML, which are saved with the notebook; live, and in Python, there are all."""
+LIMIT: Final = 400
+"""Tokens in static HTML, which is saved with the notebook and read by JupyterLab again and again, for its table of
+contents; live, and in Python, there are all."""
+ROWS: Final = 120
+"""Tokens in tables."""
 _LIKELY: Final = (0.03, 0.1, 0.2, 0.4, 0.6, 0.8, 0.95)
 _OPEN: Final = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
 """Where levels of colour begin: probabilities, and bits of entropy."""
@@ -95,7 +98,7 @@ def others(token: TokenLogprob) -> list[Logprob]:
     return [each for each in token.top if each.id != token.id]
 
 
-def tokens_table(shown: TokenList, limit: int = LIMIT) -> Table:
+def tokens_table(shown: TokenList, limit: int = ROWS) -> Table:
     """A row for each token."""
     rows = tuple(
         (
@@ -130,19 +133,27 @@ def tokens_html(shown: TokenList) -> str:
         for number, (token, text) in enumerate(zip(shown.tokens[:LIMIT], _texts(shown, LIMIT), strict=True))
     )
     body = f'<div style="white-space:pre-wrap;overflow-wrap:anywhere;line-height:1.9">{spans}</div>'
-    table = table_html(tokens_table(shown))
+    table = _plain_table(tokens_table(shown))
     details = (
-        f'<details style="margin-top:.4em"><summary style="cursor:pointer;{MUTED}">every token in numbers</summary>\n'
+        f'<details style="margin-top:.4em"><summary style="cursor:pointer;{MUTED}">the tokens in numbers</summary>\n'
         f'<div style="overflow-x:auto">{table}</div></details>'
     )
     return f"{head}\n{body}\n{_legend(len(shown.tokens) - LIMIT)}\n{details}"
 
 
+def _plain_table(table: Table) -> str:
+    """A table that looks as the front end likes: styles in every cell would be most of its size."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in table.columns)
+    rows = "\n".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table.rows)
+    note = f'\n<div style="{MUTED}">{escape(table.note)}</div>' if table.note else ""
+    return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table>{note}"
+
+
 def token_title(number: int, token: TokenLogprob) -> str:
     """What is told of a token where the pointer rests on it."""
     lines = [
-        f'token {number}: "{token_text(token.bytes)}", id {token.id}, bytes {token.bytes.hex(" ") or "none"}',
-        f"probability {format_share(token.probability)}, entropy {token.entropy:.2f} bits",
+        f'token {number}: "{token_text(token.bytes)}", id {token.id}, bytes {_hex(token.bytes) or "none"}',
+        f"{format_share(token.probability)}, entropy {token.entropy:.2f} bits",
     ]
     return "\n".join([*lines, f"instead: {alternatives(token)}"] if others(token) else lines)
 
@@ -156,13 +167,13 @@ def _texts(shown: TokenList, limit: int) -> list[str]:
 
 
 def _span(number: int, token: TokenLogprob, text: str) -> str:
-    style = "border-radius:2px;padding:1px 0"
+    style = []
     if alpha := ALPHAS[likely_level(token.probability)]:
-        style += f";background:rgba({UNLIKELY},{alpha})"
+        style.append(f"background:rgba({UNLIKELY},{alpha})")
     if alpha := ALPHAS[open_level(token.entropy)]:
-        style += f";border-bottom:2px solid rgba({OPEN},{alpha})"
+        style.append(f"border-bottom:2px solid rgba({OPEN},{alpha})")
     shown = escape(text.replace("\n", "⏎\n")) if text else "∅"
-    return f'<span title="{escape(token_title(number, token))}" style="{style}">{shown}</span>'
+    return f'<span title="{escape(token_title(number, token))}" style="{";".join(style)}">{shown}</span>'
 
 
 def _legend(n_more: int) -> str:

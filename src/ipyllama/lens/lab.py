@@ -84,6 +84,12 @@ class SamplingLab:
         return True
 
     @property
+    def before(self) -> str:
+        """The text before what was appended, control tokens written out."""
+        ledger = self._next.ledger
+        return self._next.vocab.detokenize(ledger.tokens[: len(ledger) - len(self._drawn)], special=True)
+
+    @property
     def ended(self) -> bool:
         """Whether the last token ended the text."""
         return bool(self._drawn) and self._next.vocab.is_eog(self._drawn[-1][0])
@@ -94,8 +100,10 @@ class SamplingLab:
     def __repr__(self) -> str:
         return str(self)
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return self._next._repr_mimebundle_(include, exclude)
+    def _ipython_display_(self) -> None:
+        from ipyllama.widgets.lab import LabView
+
+        LabView(self)._ipython_display_()
 
     def _set(self, following: NextToken) -> None:
         self._next, self._sampler = following, following.sampler()
