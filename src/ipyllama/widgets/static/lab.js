@@ -65,7 +65,7 @@ function drawRow(append) {
       const cell = row.children[number + 1];
       const [fill, shown] = cell.children;
       cell.className = p === null ? "ipl-gone" : columns[number].off ? "ipl-off" : "";
-      fill.style.width = `${100 * (p ?? 0)}%`;
+      fill.style.setProperty("--share", String(p ?? 0));
       shown.textContent = p === null ? "–" : share(p);
     });
   }
