@@ -137,9 +137,10 @@ class Prefill:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """New text, always whole characters."""
+    """New text, always whole characters; how many tokens have been sampled so far."""
 
     text: str
+    tokens: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,10 @@ class Lab:
         with urllib.request.urlopen(request, timeout=20) as answer:
             return json.loads(answer.read() or "null")
 
+    def end_kernels(self) -> None:
+        for session in self.api("sessions"):
+            self.api(f"sessions/{session['id']}", "DELETE")
+
     def _wait(self) -> None:
         end = time.monotonic() + START
         while True:
@@ -101,7 +105,7 @@ class Notebook:
     """A notebook open in the browser, its kernel ready."""
 
     def __init__(self, page: Page, lab: Lab, name: str) -> None:
-        self.page, self.path = page, lab.root / name
+        self.page, self.lab, self.path = page, lab, lab.root / name
         page.goto(f"{lab.url}/lab/tree/{name}?token={lab.token}&reset", wait_until="domcontentloaded")
         page.wait_for_function(_READY, timeout=START * 1000)  # the toolbar says idle before there is a kernel
 

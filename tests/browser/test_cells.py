@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,19 +11,6 @@ import pytest
 playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
 Open = Callable[..., Any]
 WORDS = "In the town where I was born there lived a man who sailed to sea. "
-
-
-@pytest.fixture
-def smol(notebook: Open, smollm2: Path) -> Open:
-    """`smol(*cells)`: a notebook in which SmolLM2 answers; the cells are numbered from 1."""
-
-    def open_(*cells: str) -> Any:
-        opened = notebook(f'%load_ext ipyllama\n%llama load "{smollm2}" --threads 1', *cells)
-        opened.run(0)
-        playwright.expect(opened.out(0)).to_contain_text("context of 8,192 tokens")
-        return opened
-
-    return open_
 
 
 def test_an_answer_grows_and_is_saved_as_html(smol: Open) -> None:

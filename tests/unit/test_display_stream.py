@@ -230,3 +230,18 @@ def test_importing_the_display_imports_nothing_heavy() -> None:
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     )
     assert not loaded & {"markdown_it", "mdit_py_plugins", "pygments", "IPython", "numpy", "tqdm"}
+
+
+def test_what_takes_long_to_show_is_shown_less_often(clock: Clock) -> None:
+    class Slow(NullView):
+        shown = 0
+
+        def text(self, text: str, tokens: int = 0) -> None:
+            Slow.shown += 1
+            clock.now += 0.02
+
+    stream = ReplyStream(Slow(), clock=clock)
+    for _ in range(100):
+        stream.feed(Delta("word "))
+        clock.now += 0.01
+    assert Slow.shown == pytest.approx(100 * 0.01 / 0.18, abs=1.5)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from ipyllama.errors import BadState
 from ipyllama.prefix import Block, Origin, Probe
 from ipyllama.prefix.keys import link_after
-from ipyllama.prefix.store.block import MAGIC, VERSION, encode, read_block, read_header
+from ipyllama.prefix.store.block import MAGIC, VERSION, encode, read_block, read_header, read_unchecked
 
 TOKENS = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=50)
 
@@ -30,7 +30,7 @@ def to_bytes(block: Block) -> bytes:
 
 
 def read(content: bytes, out: Any = None) -> Block:
-    return read_block(BytesIO(content), len(content), out)
+    return read_unchecked(BytesIO(content), len(content), out).checked()
 
 
 @st.composite

@@ -42,6 +42,8 @@ _COLOURS: Final = {
 _UNSAFE_TEX: Final = re.compile(r"\\(?:href|url|html|class|style|cssId|data|require|unicode|includegraphics)", re.I)
 
 
+_LINE_END: Final = re.compile(r"\r\n|\r|\n")
+
 # No space inside single dollars and no digit outside them: prices are no math.
 _DOLLARS: Final = re.compile(
     r"\$\$(?P<display>(?:\\.|[^\\$])+)\$\$|\$(?!\s)(?P<inline>(?:\\.|[^\\$])+)(?<!\s)\$(?!\d)", re.S
@@ -51,6 +53,24 @@ _DOLLARS: Final = re.compile(
 def markdown_html(text: str) -> str:
     """HTML of CommonMark with tables; `$math$` is left for MathJax, raw HTML and images are shown as text and links."""
     return str(_parser().render(text)).rstrip("\n")
+
+
+def closed_blocks(text: str) -> tuple[str, str, int]:
+    """HTML of the blocks that more text cannot change; HTML of the rest; and how many characters the former take."""
+    tokens = _parser().parse(text)
+    ends = [match.end() for match in _LINE_END.finditer(text)]
+    # a block has begun when its first line is complete: a star may become a list or go on in bold
+    begun = [n for n, token in enumerate(tokens) if token.level == 0 and token.map and token.map[0] < len(ends)]
+    last = begun[-1] if begun else 0
+    if not last:
+        return "", _rendered(tokens), 0
+    line = (tokens[last].map or [0])[0]
+    return _rendered(tokens[:last]) + "\n", _rendered(tokens[last:]), ends[line - 1]
+
+
+def _rendered(tokens: Sequence[Token]) -> str:
+    parser = _parser()
+    return str(parser.renderer.render(tokens, parser.options, {})).rstrip("\n")
 
 
 @cache

@@ -43,7 +43,7 @@ def reply_markdown(reply: Reply) -> str:
     thinking, answer, _ = reply.parts
     text = answer if answer.strip() else body_text(reply)
     if thinking:
-        text = f"{_folded(thinking)}\n\n{text}"
+        text = f"{folded(thinking)}\n\n{text}"
     lines = "<br>".join(_MARKS.sub(r"\\\1", escape(line, quote=False)) for line in footer(reply).split("\n"))
     return f"{text}{_closing_fence(text)}\n\n<sub>{lines}</sub>"
 
@@ -60,11 +60,11 @@ def answer_html(reply: Reply) -> str:
         answer = f"<div>{markdown_html(text)}</div>"
     else:
         answer = f'<p style="{MUTED}">{escape(body_text(reply))}</p>'
-    return f"{_folded(thinking)}\n{answer}" if thinking else answer
+    return f"{folded(thinking)}\n{answer}" if thinking else answer
 
 
-def _folded(thinking: str) -> str:
-    """HTML that front ends also show inside Markdown; blank lines would end it there."""
+def folded(thinking: str) -> str:
+    """Thinking as a line that opens: HTML that front ends also show inside Markdown; blank lines would end it there."""
     text = escape(thinking).replace("\n", "<br>")
     return (
         f'<details style="{MUTED};margin:.2em 0 .6em"><summary style="cursor:pointer">{thought(thinking)}</summary>'

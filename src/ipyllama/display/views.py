@@ -26,14 +26,17 @@ class View(Protocol):
     def line(self, line: str) -> None:
         """Show a line about something; an empty one takes away what was there."""
 
-    def text(self, text: str) -> None:
-        """Show an answer as far as it is written: all of it, each time."""
+    def text(self, text: str, tokens: int = 0) -> None:
+        """Show an answer as far as it is written: all of it, each time. `tokens` were sampled for it."""
 
     def reply(self, reply: Reply) -> None:
         """Show the complete answer with its footer."""
 
     def bundle(self, bundle: Bundle, *, final: bool) -> None:
         """Show something else in all its forms; what is not final is followed by another state of it."""
+
+    def end(self) -> None:
+        """Leave what is shown as it is: there will be no complete answer."""
 
 
 class NotebookView:
@@ -49,7 +52,7 @@ class NotebookView:
     def line(self, line: str) -> None:
         self._show(line_bundle(line))
 
-    def text(self, text: str) -> None:
+    def text(self, text: str, tokens: int = 0) -> None:
         self._show(streaming_bundle(text))
 
     def reply(self, reply: Reply) -> None:
@@ -57,6 +60,8 @@ class NotebookView:
 
     def bundle(self, bundle: Bundle, *, final: bool) -> None:
         self._show(bundle)
+
+    def end(self) -> None: ...
 
     def _show(self, bundle: Bundle) -> None:
         if self._update is None:
@@ -82,7 +87,7 @@ class TerminalView:
         if line:
             self._write(f"{self._dim(line)}\n")
 
-    def text(self, text: str) -> None:
+    def text(self, text: str, tokens: int = 0) -> None:
         self._clear()
         self._write(printable(text[len(self._written) :]))
         self._written = text
@@ -101,6 +106,8 @@ class TerminalView:
         if final:
             self._clear()
             self._write(bundle["text/plain"] + "\n")
+
+    def end(self) -> None: ...
 
     def _passing(self, line: str) -> None:
         if self._tty:
@@ -128,21 +135,24 @@ class NullView:
 
     def line(self, line: str) -> None: ...
 
-    def text(self, text: str) -> None: ...
+    def text(self, text: str, tokens: int = 0) -> None: ...
 
     def reply(self, reply: Reply) -> None: ...
 
     def bundle(self, bundle: Bundle, *, final: bool) -> None: ...
+
+    def end(self) -> None: ...
 
 
 def make_view(shell: Any, *, quiet: bool = False) -> View:
     """The view for an IPython shell: a notebook's if it has a kernel, else the terminal's."""
     if quiet:
         return NullView()
-    return NotebookView(_display_here) if getattr(shell, "kernel", None) is not None else TerminalView()
+    return NotebookView(display_here) if getattr(shell, "kernel", None) is not None else TerminalView()
 
 
-def _display_here(bundle: Bundle) -> Callable[[Bundle], None]:
+def display_here(bundle: Bundle) -> Callable[[Bundle], None]:
+    """Show a bundle as output of the running cell; returns what shows others in its place."""
     from IPython import display as ipython
 
     show: Any = ipython.display

@@ -160,7 +160,7 @@ class Answer:
 
     def _emit(self, text: str) -> None:
         if text:
-            self.job.emit(Delta(text))
+            self.job.emit(Delta(text, len(self.sampled)))
 
     def _timings(self) -> Timings:
         queued = self._began - self.job.submitted

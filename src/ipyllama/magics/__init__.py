@@ -19,6 +19,7 @@ from ipyllama.magics.line import run_line
 from ipyllama.magics.options import llama_arguments
 from ipyllama.magics.session import Session
 from ipyllama.stop import Stop
+from ipyllama.widgets.front import FrontEnd
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -30,7 +31,7 @@ class LlamaMagics(Magics):
 
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
-        self.session, self.defaults = Session(), Llama(parent=shell)
+        self.session, self.defaults, self.front = Session(), Llama(parent=shell), FrontEnd(shell)
         self.matcher = make_matcher(
             {
                 "models": self._model_names,
@@ -47,14 +48,14 @@ class LlamaMagics(Magics):
     @llama_subcommands
     def line(self, line: str) -> None:
         with Stop():
-            run_line(self.shell, self.session, line)
+            run_line(self.shell, self.session, line, live=self.defaults.widgets)
 
     @no_var_expand
     @cell_magic("llama")  # type: ignore[arg-type]
     @llama_arguments
     def cell(self, line: str, cell: str) -> None:
         with Stop():
-            run_cell(self.shell, self.session, self.defaults, line, cell)
+            run_cell(self.shell, self.session, self.defaults, self.front, line, cell)
 
     def _model_names(self) -> list[str]:
         from ipyllama.models import complete_names
@@ -76,6 +77,7 @@ def register(shell: Any) -> None:
     shell.configurables.append(magics.defaults)
     if shell.Completer is not None:
         shell.Completer.custom_matchers.append(magics.matcher)
+    magics.front.greet()
 
 
 def show_crash(shell: Any) -> None:
@@ -104,4 +106,5 @@ def unregister(shell: Any) -> None:
         shell.configurables.remove(configurable)
     if magics.matcher in (matchers := shell.Completer.custom_matchers):
         matchers.remove(magics.matcher)
+    magics.front.close()
     magics.session.close()

@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ipyllama.display import AnswersStream, ReplyStream, make_view
+from ipyllama.display.views import display_here
 from ipyllama.errors import BadOption, Interrupted
 from ipyllama.magics.body import insert_variables
+from ipyllama.magics.look import show
 from ipyllama.magics.options import cell_help, parse_cell_line
 from ipyllama.options import GenerateOptions, combinations
+from ipyllama.widgets.front import next_slot, running_cell
 
 if TYPE_CHECKING:
     from ipyllama.chat import Chat
@@ -18,13 +21,14 @@ if TYPE_CHECKING:
     from ipyllama.magics.options import CellArgs
     from ipyllama.magics.session import Session
     from ipyllama.reply import Reply
+    from ipyllama.widgets.front import FrontEnd
 
 
 ALTERNATIVES: Final = 5
 """For each token that `--show tokens` shows, where `--logprobs` does not say how many."""
 
 
-def run_cell(shell: Any, session: Session, config: Llama, line: str, body: str) -> None:
+def run_cell(shell: Any, session: Session, config: Llama, front: FrontEnd, line: str, body: str) -> None:
     """Answer one cell. What goes wrong raises a `LlamaError`; Stop raises `Interrupted` with the partial reply."""
     args = parse_cell_line(line)
     if args.help:
@@ -34,7 +38,7 @@ def run_cell(shell: Any, session: Session, config: Llama, line: str, body: str) 
         raise BadOption("the cell is empty: write a prompt below the first line (%%llama? shows examples)")
     text, notes = insert_variables(body, _variables(shell))
     system, more = insert_variables(args.system or "", _variables(shell))
-    view = make_view(shell, quiet=args.quiet)
+    view = _view(shell, args, config, front)
     llm = session.find_or_load(args.model, view) if args.model else session.current
     options = config.sampling() | dict(args.overrides)
     if args.show and options.get("logprobs") is None:
@@ -64,15 +68,25 @@ def run_cell(shell: Any, session: Session, config: Llama, line: str, body: str) 
     try:
         session.last = job.run(stream.feed)
         _store(shell, args.out, session.last)
-        _look(args, session.last)
+        _look(args, config, session.last)
     except Interrupted as interrupted:
         session.last = interrupted.reply
         _store(shell, args.out, session.last)
-        _look(args, session.last)
+        _look(args, config, session.last)
         raise
     except BaseException:
         stream.flush()
         raise
+
+
+def _view(shell: Any, args: CellArgs, config: Llama, front: FrontEnd) -> View:
+    """Where the answer is shown: live where the front end can, several answers and whole ones in the simple way."""
+    simple = args.plain or args.quiet or args.samples or args.sweep or not args.stream
+    if simple or not config.stream or not config.widgets or front.live is None:
+        return make_view(shell, quiet=args.quiet)
+    from ipyllama.widgets.live import LiveView
+
+    return LiveView(front.live.send, next_slot(), display_here)
 
 
 def _answer_together(
@@ -127,12 +141,10 @@ def _grammar(given: str, variables: dict[str, Any]) -> tuple[str, tuple[str, ...
         raise BadOption(f"--grammar: {given} cannot be read ({why})") from None
 
 
-def _look(args: CellArgs, reply: Reply | None) -> None:
+def _look(args: CellArgs, config: Llama, reply: Reply | None) -> None:
     """Show the tokens, where that was asked for and there are some."""
     if args.show and not args.quiet and reply is not None and reply.logprobs:
-        from IPython.display import display
-
-        display(reply.token_view())  # type: ignore[no-untyped-call]
+        show(reply.token_view(), live=config.widgets and not args.plain)
 
 
 def _store(shell: Any, name: str | None, reply: Reply | None) -> None:
@@ -141,10 +153,6 @@ def _store(shell: Any, name: str | None, reply: Reply | None) -> None:
 
 
 def _owner(shell: Any, session: Session) -> str | None:
-    """The front end's id of the running cell, None where it gives none (a terminal, nbclient)."""
-    header = getattr(shell, "parent_header", None)
-    if not isinstance(header, dict):
-        return None
-    cell = header.get("metadata", {}).get("cellId")
-    execution = header.get("header", {}).get("msg_id")
-    return session.owner(cell, execution) if isinstance(cell, str) else None
+    """The cell that owns the turn: the running one, None where the front end gives no id."""
+    cell = running_cell(shell)
+    return None if cell is None else session.owner(cell, shell.parent_header.get("header", {}).get("msg_id"))

@@ -35,6 +35,7 @@ class Llama(Configurable):
     on_full = Unicode("error", help="or 'drop-oldest', 'shift', 'summarise-by TURN': what goes").tag(config=True)
     replay = Bool(True, help="give the same reply to the same request; False is --fresh").tag(config=True)
     stream = Bool(True, help="show answers while they are written").tag(config=True)
+    widgets = Bool(True, help="live views, where the front end can show them; False is --plain").tag(config=True)
 
     @validate(*option_names())
     def _in_range(self, proposal: Any) -> Any:

@@ -19,17 +19,19 @@ if TYPE_CHECKING:
     from ipyllama.magics.session import Session
 
 
-def run_line(shell: Any, session: Session, line: str) -> None:
-    """Run one `%llama` line. Raises a `LlamaError` for what cannot be done."""
+def run_line(shell: Any, session: Session, line: str, *, live: bool = True) -> None:
+    """Run one `%llama` line; with `live`, views are live where the front end can show them. Raises a `LlamaError` for
+    what cannot be done."""
     args = parse_line(line)
     if args.help or args.command == "help":
         print(line_help(args.command if args.help else None))  # noqa: T201 - help is the output
         return
     view = make_view(shell)
+    if isinstance(args, LookArgs):
+        run_look(session, args, view, live=live)
+        return
     if isinstance(args, CacheArgs):
         shown = run_cache(session, args, view)
-    elif isinstance(args, LookArgs):
-        shown = run_look(session, args, view)
     elif args.command in CONVERSATION:
         shown = run_conversation(shell, session, args, view)
     else:

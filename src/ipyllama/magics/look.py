@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ipyllama.display import ReplyStream
 from ipyllama.errors import BadOption, Interrupted
@@ -13,15 +13,24 @@ if TYPE_CHECKING:
     from ipyllama.magics.commands import LookArgs
     from ipyllama.magics.session import Session
     from ipyllama.reply import Reply
+    from ipyllama.widgets.view import WidgetView
 
 
-def run_look(session: Session, args: LookArgs, view: View) -> Any:
+def run_look(session: Session, args: LookArgs, view: View, *, live: bool) -> None:
     """Run one of `commands.LOOKING`. Raises a `LlamaError` for what cannot be done."""
     if args.command == "tokens":
-        return _reply(session, args.name, args.chat).token_view()
-    if args.command == "branch":
-        return _branch(session, args, view)
-    return _sample(session, args)
+        show(_reply(session, args.name, args.chat).token_view(), live=live)
+    elif args.command == "branch":
+        _branch(session, args, view)
+    else:
+        show(_sample(session, args), live=live)
+
+
+def show(view: WidgetView, *, live: bool) -> None:
+    """Show a view, or only its static form."""
+    from IPython.display import display
+
+    display(*([view] if live else [view.bundle()]), raw=not live)  # type: ignore[no-untyped-call]
 
 
 def _branch(session: Session, args: LookArgs, view: View) -> None:
@@ -42,14 +51,16 @@ def _branch(session: Session, args: LookArgs, view: View) -> None:
         raise
 
 
-def _sample(session: Session, args: LookArgs) -> Any:
+def _sample(session: Session, args: LookArgs) -> WidgetView:
+    from ipyllama.widgets.lab import LabView
+
     if args.name is not None and (args.turn is not None or args.at):
         raise BadOption("--turn and --at tell a place in an answer: leave them out, or the text")
     prompt = args.name if args.name is not None else _turn(session, args.turn, args.chat)
     lab = session.current.sampling_lab(prompt, at=args.at, **args.sampling)
     if args.draw:
         lab.draw(args.draw)
-    return lab
+    return LabView(lab)
 
 
 def _reply(session: Session, name: str | None, chat: str | None) -> Reply:

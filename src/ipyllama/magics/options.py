@@ -129,6 +129,7 @@ CELL_OPTIONS: Final = (
     ),
     Option(("-o", "--out"), "VAR", _variable, "store the Reply (text, tokens, usage, timings) in this variable"),
     Option(("-q", "--quiet"), help="show nothing"),
+    Option(("--plain",), help="show the answer without Stop and Copy, as in front ends that have no live views"),
     Option(("--no-stream",), help="show the answer once, when it is complete"),
     Option(("-h", "--help"), help="show this help (%%llama? does so without a cell body)"),
 )
@@ -153,6 +154,7 @@ class CellArgs:
     show: str | None = None
     out: str | None = None
     quiet: bool = False
+    plain: bool = False
     stream: bool = True
     help: bool = False
     overrides: Mapping[str, Any] = field(default_factory=dict)

@@ -29,7 +29,7 @@ from ipyllama.prefix.reason import Facts, explain
 from ipyllama.prefix.records import Found
 from ipyllama.prefix.saving import Saving
 from ipyllama.prefix.search import find_to_the_token
-from ipyllama.prefix.store.block import Block, Probe
+from ipyllama.prefix.store.block import Block, Probe, Unchecked
 
 TOLERANCE: Final = 0.02
 """Largest difference of a probed logit. On a CPU there is none; a GPU may round otherwise from run to run."""
@@ -237,15 +237,15 @@ class Live:
         return True
 
     def _loaded(self, wanted: Sequence[Found]) -> Iterator[Block | None]:
-        """The blocks, each valid until the next but one: while one is appended, the next is read and checked."""
+        """The blocks, each valid until the next but one: while one is checked and appended, the next is read."""
         rooms = (self._room(len(found.link.tokens), number) for number, found in enumerate(wanted))
         with ThreadPoolExecutor(1, "ipyllama-read") as reader:
-            coming: Future[Block | None] | None = None
+            coming: Future[Block | Unchecked | None] | None = None
             for found, following in zip(wanted, (*wanted[1:], None), strict=True):
-                block = coming.result() if coming else self.memory.load(found, next(rooms))
+                fetched = coming.result() if coming else self.memory.fetch(found, next(rooms))
                 if following is not None:
-                    coming = reader.submit(self.memory.load, following, next(rooms))
-                yield block
+                    coming = reader.submit(self.memory.fetch, following, next(rooms))
+                yield self.memory.checked(found, fetched)
 
     def _fetch(self, found: Found, block: Block | None) -> Block | None:
         """Bring a block to the end of the sequence; None, and it may be there in part, where that cannot be done."""

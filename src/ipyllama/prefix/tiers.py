@@ -17,7 +17,7 @@ from ipyllama.prefix.keys import Link, chain
 from ipyllama.prefix.ram import RamTier
 from ipyllama.prefix.rates import Rate, Rates
 from ipyllama.prefix.records import Binding, Counts, Found, Place
-from ipyllama.prefix.store.block import Block
+from ipyllama.prefix.store.block import Block, Unchecked
 from ipyllama.prefix.store.blocks import BlockStore, Entry, block_name
 from ipyllama.prefix.store.tier import RemoteTier
 from ipyllama.prefix.store.writer import Writer
@@ -101,11 +101,29 @@ class Tiers:
             self._rate(block.place).seconds(len(block.link.tokens) * self.rates.bytes_per_token) for block in found
         )
 
-    def load(self, found: Found, out: NDArray[np.uint8] | None = None) -> Block | None:
+    def load(self, found: Found) -> Block | None:
         """A block that `find` saw. None, and it is quarantined if it is damaged, where it cannot be used after all."""
-        block = self.ram.get(found.link.key) or self._read(found.link, out)
+        return self.checked(found, self.fetch(found))
+
+    def fetch(self, found: Found, out: NDArray[np.uint8] | None = None) -> Block | Unchecked | None:
+        """Read a block that `find` saw, for `checked`; on any thread. `out` as in `read_unchecked`."""
+        block: Block | Unchecked | None = self.ram.get(found.link.key)
+        if block is None and self.store is not None:
+            try:
+                block = self.store.fetch(found.link.parent, found.link.key, out)
+            except BadState as error:
+                self.quarantine(found.link, str(error))
         if block is None and found.place == "remote" and self.remote is not None:
             block = self.remote.load(found.link, self._keep)
+        return block
+
+    def checked(self, found: Found, fetched: Block | Unchecked | None) -> Block | None:
+        """The block that was fetched. None, and it is quarantined if it is damaged, where it cannot be used."""
+        try:
+            block = fetched.checked() if isinstance(fetched, Unchecked) else fetched
+        except BadState as error:
+            self.quarantine(found.link, str(error))
+            return None
         if block is None or block.link != found.link:  # a hash alone is never believed
             return None
         if block.origin != self.binding.origin:
@@ -205,12 +223,3 @@ class Tiers:
 
     def _rate(self, place: Place) -> Rate:
         return {"RAM": self.rates.ram, "disk": self.rates.disk, "remote": self.rates.remote}[place]
-
-    def _read(self, link: Link, out: NDArray[np.uint8] | None) -> Block | None:
-        if self.store is None:
-            return None
-        try:
-            return self.store.read(link.parent, link.key, out)
-        except BadState as error:
-            self.quarantine(link, str(error))
-            return None

@@ -16,8 +16,8 @@ from ipyllama.display.units import plural
 from ipyllama.errors import LlamaError
 from ipyllama.lens import SamplingLab, Stage
 from ipyllama.lens.lab import SLIDERS
-from ipyllama.widgets.play import PlayView
-from ipyllama.widgets.view import Bundle, script, style
+from ipyllama.widgets.play import PlayView, play_script
+from ipyllama.widgets.view import Bundle, style
 
 CONTEXT: Final = 600
 """Characters that are shown of the text before."""
@@ -37,7 +37,7 @@ class LabView(PlayView):
     """A `SamplingLab` to look at and to play with; what is done in the view is done to the lab, and the other way round
     it takes `update`."""
 
-    _esm = script("lab")
+    _esm = play_script("lab")
     _css = style("lab")
     state = traitlets.Dict(help="what is shown, see `packed`").tag(sync=True)
     busy = traitlets.Bool(help="tokens are being drawn").tag(sync=True)

@@ -7,8 +7,13 @@ from typing import Any
 
 import traitlets
 
-from ipyllama.widgets.view import WidgetView
+from ipyllama.widgets.view import STATIC, WidgetView, script
 from ipyllama.widgets.worker import Worker
+
+
+def play_script(name: str) -> str:
+    """The module of static/NAME.js, with what all such views share before it."""
+    return f"{script('play')}\n{(STATIC / f'{name}.js').read_text('utf-8')}"
 
 
 class PlayView(WidgetView):

@@ -26,8 +26,8 @@ from ipyllama.engine import Job
 from ipyllama.errors import LlamaError
 from ipyllama.logprobs import TokenLogprob
 from ipyllama.reply import Delta, Event, Reply
-from ipyllama.widgets.play import PlayView
-from ipyllama.widgets.view import Bundle, script, style
+from ipyllama.widgets.play import PlayView, play_script
+from ipyllama.widgets.view import Bundle, style
 
 NOTHING: Final[dict[str, Any]] = {}
 
@@ -38,7 +38,7 @@ class TokenView(PlayView):
     `replies` are the answers that it shows.
     """
 
-    _esm = script("tokens")
+    _esm = play_script("tokens")
     _css = style("tokens")
     answers: traitlets.List[Any] = traitlets.List(help="what is shown of each answer, see `packed`").tag(sync=True)
     running = traitlets.Dict(help="the branch that is being written: label, text; empty if none").tag(sync=True)

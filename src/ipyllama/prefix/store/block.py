@@ -72,6 +72,20 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
+class Unchecked:
+    """A block whose state was read, and not yet compared with its checksum."""
+
+    block: Block
+    checksum: str
+
+    def checked(self) -> Block:
+        """The block. Raises `BadState` where its state is damaged."""
+        if xxhash.xxh3_128_hexdigest(self.block.state.data) != self.checksum:
+            raise BadState("its state is damaged")
+        return self.block
+
+
+@dataclass(frozen=True, slots=True)
 class Header:
     """What a block's file says about it before the state."""
 
@@ -116,11 +130,14 @@ def read_header(file: BinaryIO, size: int) -> Header:
     return header
 
 
-def read_block(file: BinaryIO, size: int, out: NDArray[np.uint8] | None = None) -> Block:
-    """The checked block in a file of `size` bytes. `out` is memory to read the state into, if it is large enough.
+def read_block(file: BinaryIO, size: int) -> Block:
+    """The checked block in a file of `size` bytes. Raises `BadState`, with what is wrong."""
+    return read_unchecked(file, size).checked()
 
-    Raises `BadState`, with what is wrong.
-    """
+
+def read_unchecked(file: BinaryIO, size: int, out: NDArray[np.uint8] | None = None) -> Unchecked:
+    """The block in a file of `size` bytes, its header checked. `out` is memory to read the state into, if it is large
+    enough. Raises `BadState`, with what is wrong."""
     header = read_header(file, size)
     n = header.nbytes
     state = out[:n] if out is not None and out.nbytes >= n else np.empty(n, np.uint8)
@@ -129,9 +146,7 @@ def read_block(file: BinaryIO, size: int, out: NDArray[np.uint8] | None = None) 
         if not (more := file.readinto(state.data[done:])):  # type: ignore[attr-defined]  # binary files have it
             raise BadState("it ends early")
         done += more
-    if xxhash.xxh3_128_hexdigest(state.data) != header.checksum:
-        raise BadState("its state is damaged")
-    return Block(header.link, state, header.origin, header.seconds, header.probe)
+    return Unchecked(Block(header.link, state, header.origin, header.seconds, header.probe), header.checksum)
 
 
 def _parsed(text: bytes) -> Header:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from ipyllama.errors import BadOption, BadState, StoreError
 from ipyllama.models import Progress
 from ipyllama.prefix.store.backend import StoreBackend
-from ipyllama.prefix.store.block import Block, Header, Origin, encode, read_block, read_header
+from ipyllama.prefix.store.block import Block, Header, Origin, Unchecked, encode, read_header, read_unchecked
 
 MAX_NOTE: Final = 64 << 10
 """Bytes of a note."""
@@ -68,10 +68,15 @@ class BlockStore:
         name = block_name(parent, key)
         return name not in self._refused and self.backend.exists(name)
 
-    def read(self, parent: bytes, key: bytes, out: NDArray[np.uint8] | None = None) -> Block | None:
-        """The checked block, None if there is none. Raises `BadState` for a damaged one. `out` as in `read_block`."""
+    def read(self, parent: bytes, key: bytes) -> Block | None:
+        """The checked block, None if there is none. Raises `BadState` for a damaged one."""
+        found = self.fetch(parent, key)
+        return found.checked() if found is not None else None
+
+    def fetch(self, parent: bytes, key: bytes, out: NDArray[np.uint8] | None = None) -> Unchecked | None:
+        """A block whose state is still to be checked, as `read_unchecked`; None if there is none. Raises `BadState`."""
         try:
-            return self._read(block_name(parent, key), out)
+            return self._fetch(block_name(parent, key), out)
         except FileNotFoundError:
             return None
 
@@ -107,7 +112,7 @@ class BlockStore:
             if progress:
                 progress(done, len(entries), "blocks verified")
             try:
-                self._read(entry.name, None)
+                self._fetch(entry.name).checked()
             except FileNotFoundError:
                 continue  # evicted in the meantime
             except BadState as error:
@@ -180,17 +185,17 @@ class BlockStore:
 
     # -- within -------------------------------------------------------------------------------------------
 
-    def _read(self, name: str, out: NDArray[np.uint8] | None) -> Block:
+    def _fetch(self, name: str, out: NDArray[np.uint8] | None = None) -> Unchecked:
         try:
             with self.backend.open(name) as file:
-                block = read_block(file, _size(file), out)
+                found = read_unchecked(file, _size(file), out)
         except FileNotFoundError:
             raise
         except OSError as error:
             raise BadState(f"it cannot be read: {error.strerror or error}") from error
-        if not name.endswith(f"/{_file_name(block.link.parent, block.link.key)}"):
+        if not name.endswith(f"/{_file_name(found.block.link.parent, found.block.link.key)}"):
             raise BadState("it lies under another block's name")
-        return block
+        return found
 
     def _header(self, name: str) -> Header:
         with self.backend.open(name) as file:

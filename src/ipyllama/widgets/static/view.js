@@ -1,0 +1,119 @@
+// Shared by the widgets of ipyllama. A notebook holds static HTML in slots, <div class="ipyllama-slot" data-ipyllama="NAME">,
+// and the live view of that name is drawn over it, wherever and whenever such a slot is in the page.
+
+const places = (globalThis[Symbol.for("ipyllama.places.1")] ??= (() => {
+  const views = new Map(); // name -> (slot) => what takes the view away again
+  const drawn = new Map(); // slot -> { view, remove }
+  const slots = document.getElementsByClassName("ipyllama-slot");
+
+  function look() {
+    for (const [slot, { view, remove }] of drawn) {
+      if (!slot.isConnected || views.get(slot.dataset.ipyllama) !== view) {
+        drawn.delete(slot);
+        remove();
+      }
+    }
+    for (const slot of slots) {
+      const view = views.get(slot.dataset.ipyllama);
+      if (view && !drawn.has(slot)) drawn.set(slot, { view, remove: view(slot) });
+    }
+  }
+  // a front end takes outputs out of the page and puts them in again as it likes
+  new MutationObserver(look).observe(document.body, { childList: true, subtree: true });
+
+  return {
+    set(name, view) {
+      views.set(name, view);
+      look();
+    },
+    delete(name) {
+      views.delete(name);
+      look();
+    },
+  };
+})());
+
+// An element in a slot: over its static form, or beside it.
+function drawIn(slot, draw, { over }) {
+  const el = document.createElement("div");
+  el.className = "ipyllama-view";
+  slot.append(el);
+  slot.classList.toggle("ipyllama-over", over);
+  const clean = draw(el);
+  return () => {
+    clean?.();
+    el.remove();
+    slot.classList.remove("ipyllama-over");
+  };
+}
+
+// The model with listeners that go when the view does.
+function listening(model, signal) {
+  return {
+    ...model,
+    on(name, callback) {
+      model.on(name, callback);
+      signal.addEventListener("abort", () => model.off(name, callback));
+    },
+  };
+}
+
+// The module of a widget: `export default live(render)`, with render({ model, el, signal }) as anywidget calls it. The
+// signal ends when the view goes: pass it to addEventListener.
+function live(render) {
+  return {
+    initialize({ model }) {
+      const name = model.get("slot");
+      places.set(name, (slot) => {
+        const gone = new AbortController();
+        const draw = (el) => render({ model: listening(model, gone.signal), el, signal: gone.signal });
+        const remove = drawIn(slot, draw, { over: true });
+        return () => {
+          gone.abort();
+          remove();
+        };
+      });
+      return () => places.delete(name);
+    },
+    render,
+  };
+}
+
+// h("button", { className: "x", onclick }, "text", child): elements without HTML. What is no property is an attribute.
+function h(tag, properties = {}, ...children) {
+  const el = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name in el) el[name] = value;
+    else el.setAttribute(name, value);
+  }
+  el.append(...children);
+  return el;
+}
+
+// What the notebook's own Stop button does; false where this front end gives no way to it.
+async function interrupt(model, kernelId) {
+  const kernel = model.widget_manager?.kernel;
+  if (kernel?.interrupt) {
+    await kernel.interrupt();
+    return true;
+  }
+  const config = document.getElementById("jupyter-config-data");
+  if (!config || !kernelId) return false;
+  const base = JSON.parse(config.textContent).baseUrl ?? "/";
+  const token = document.cookie.match(/(?:^|; )_xsrf=([^;]*)/)?.[1] ?? "";
+  const url = `${base}api/kernels/${encodeURIComponent(kernelId)}/interrupt`;
+  return (await fetch(url, { method: "POST", headers: { "X-XSRFToken": token } })).ok;
+}
+
+async function copyText(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    // no clipboard where a page is neither local nor encrypted
+    const area = h("textarea", { value: text, style: "position:fixed;opacity:0" });
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+}

@@ -1,0 +1,84 @@
+"""The live answer from the kernel's side: a front end that said hello gets it; others get what they always got."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kernel.session import Kernel, Result
+
+FRONT = "get_ipython().magics_manager.registry['LlamaMagics'].front"
+STATE = """
+import comm, ipywidgets
+
+def state():
+    manager = comm.get_comm_manager()
+    return sorted(manager.targets), sorted(manager.comms), len(ipywidgets.widgets.widget._instances)
+"""
+
+
+@pytest.fixture
+def notebook(new_kernel: Callable[[], Kernel], tiny: Callable[[str], Path]) -> Kernel:
+    """A kernel whose front end gives cells ids."""
+    kernel = new_kernel()
+    kernel.run(STATE)
+    kernel.run(f'%load_ext ipyllama\n%llama load "{tiny("llama-bigram")}" --threads 1', cell="load")
+    return kernel
+
+
+def hello(kernel: Kernel) -> None:
+    """What JupyterLab does as soon as the script of the live answers runs in it."""
+    message = kernel.client.session.msg("comm_open", {"comm_id": "1", "target_name": "ipyllama.hello", "data": {}})
+    kernel.client.shell_channel.send(message)
+    assert kernel.value(f"{FRONT}.can_show")
+
+
+def kinds(result: Result) -> list[str]:
+    return [m["content"]["data"].get("content", {}).get("kind", "") for m in result.of("comm_msg")]
+
+
+def test_only_who_said_hello_gets_live_answers(notebook: Kernel) -> None:
+    cell = "%%llama --raw -n 30 --fresh\nabc"
+    before = notebook.run(cell, cell="a")
+    assert kinds(before) == []
+    hello(notebook)
+    after = notebook.run(cell, cell="a")
+    assert kinds(after)[:2] == ["begin", "text"]
+    assert kinds(after)[-1] == "end"
+    slot = '<div class="ipyllama-slot" data-ipyllama="a-0">'
+    assert after.bundles[-1]["text/html"].startswith(slot)
+    assert set(after.bundles[-1]) == set(before.bundles[-1])
+    for option in ("--plain", "--no-stream", "--samples 2"):
+        assert kinds(notebook.run(cell.replace("--raw", option), cell="a")) == []
+    notebook.run("%config Llama.widgets = False")
+    assert kinds(notebook.run(cell, cell="a")) == []
+    notebook.run("%config Llama.widgets = True")
+    assert kinds(notebook.run(cell)) == ["begin", *kinds(after)[1:]]  # greeted once: that front end is still there
+
+
+def test_a_front_end_that_gives_no_ids_is_not_asked(new_kernel: Callable[[], Kernel]) -> None:
+    kernel = new_kernel()
+    assert kernel.run("%load_ext ipyllama").of("comm_open") == []
+
+
+def test_unload_takes_everything_out_of_the_page(notebook: Kernel) -> None:
+    hello(notebook)
+    notebook.run("%%llama --raw -n 3\nabc", cell="a")
+    assert notebook.value("state()[1:]") != ([], 0)
+    notebook.run("%unload_ext ipyllama")
+    assert notebook.value("state()") == (["jupyter.widget", "jupyter.widget.control"], [], 0)
+
+
+def test_an_error_leaves_what_was_written(notebook: Kernel) -> None:
+    hello(notebook)
+    failed = notebook.fail("%%llama --raw --grammar missing.gbnf\nabc", cell="a")
+    assert failed.content["ename"] == "BadOption"
+    assert failed.bundles == []
+
+
+def test_several_answers_of_a_cell_have_places_of_their_own(notebook: Kernel) -> None:
+    hello(notebook)
+    shown = notebook.run("for word in 'ab':\n    get_ipython().run_cell_magic('llama', '-n 3 --raw', word)", cell="a")
+    slots = [bundle["text/html"].partition('ipyllama="')[2][:3] for bundle in shown.bundles]
+    assert list(dict.fromkeys(slots)) == ["a-0", "a-1"]
