@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,12 +22,11 @@ len(lab.next.candidates.tokens), lab.text]))"""
 
 
 @pytest.fixture
-def open_lab(notebook: Open, smollm2: Path) -> Open:
+def open_lab(smol: Open) -> Open:
     """`open_lab(*cells)`: a notebook with a lab in cell 1, the other cells after it, and the lab's view."""
 
     def open_(*cells: str) -> Any:
-        opened = notebook(f'%load_ext ipyllama\n%llama load "{smollm2}" --threads 1', MAKE, *cells)
-        opened.run(0)
+        opened = smol(MAKE, *cells)
         opened.run(1)
         view = opened.out(1).locator(".ipl-lab")
         expect(view).to_be_visible(timeout=30_000)

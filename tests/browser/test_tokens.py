@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,18 +33,6 @@ def token():
     return TokenLogprob(top[0].id, top[0].bytes, top[0].logprob, float(rng.random() * 5), top)
 told = tuple(token() for _ in range(8192))
 """
-
-
-@pytest.fixture
-def smol(notebook: Open, smollm2: Path) -> Open:
-    """`smol(*cells)`: a notebook in which SmolLM2 answers; the cells are numbered from 1."""
-
-    def open_(*cells: str) -> Any:
-        opened = notebook(f'%load_ext ipyllama\n%llama load "{smollm2}" --threads 1', *cells)
-        opened.run(0)
-        return opened
-
-    return open_
 
 
 def shown(notebook: Any, cell: int) -> Any:
