@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from ipyllama import _core, crash
-from ipyllama.engine import Engine, Job, Request, Shift, Stream, gather
+from ipyllama.engine import Engine, Job, Opening, Request, Shift, Stream, gather
 from ipyllama.engine.capability import Capability, CapabilityProbe
 from ipyllama.engine.embed import STEP
 from ipyllama.engine.engine import Wrap
 from ipyllama.errors import BadOption, WrongModel
 from ipyllama.ledger import Ledger
+from ipyllama.lens.looks import Looks
 from ipyllama.loading import LoadOptions, context_options, identify, load_options
 from ipyllama.models import LocalModel, Progress, resolve
 from ipyllama.models.progress import reporting
@@ -64,7 +65,7 @@ def load(
     return _loaded.get(found, wanted, memory_for(cache), progress)
 
 
-class LLM:
+class LLM(Looks):
     """One model with its context. Made by `load`. Closing it frees the memory, whoever still holds it."""
 
     def __init__(self, found: LocalModel, native: _core.Model, options: LoadOptions, memory: PrefixMemory) -> None:
@@ -81,7 +82,7 @@ class LLM:
         try:
             self.memory = memory.bind(binding(found.name, found.path, native, options), options.ram_limit)
             self._replies = ModelReplies(
-                memory.replies, self.memory.binding, options.n_gpu_layers, self.n_ctx, native.n_vocab
+                memory.replies, self.memory.binding, options.n_gpu_layers, self.n_ctx, self.vocab
             )
             self._engine = Engine(native, context, self._states(context) if context else None)
         except BaseException:
@@ -215,19 +216,21 @@ class LLM:
         *,
         fresh: bool = False,
         shift: Shift | None = None,
+        opening: Opening | None = None,
         caller: object | None = None,
     ) -> Job:
         """Queue a generation from exact token ids; where this request was answered before, the job has ended already.
 
         `wrap` makes the final reply of (reply, ledger). `fresh` computes in any case. `shift` tells of KV that can be
-        moved to where this prompt has it; the reply is not exact then. `caller` is who takes turns with others that
+        moved to where this prompt has it; the reply is not exact then. `opening` are the answer's first tokens, where
+        they are chosen beforehand. `caller` is who takes turns with others that
         wait; None is one caller, too.
         """
-        request = Request(ledger, options.with_concrete_seed(), self.name, notes, shift)
+        request = Request(ledger, options.with_concrete_seed(), self.name, notes, shift, opening or Opening())
         if self.closed or self.memory.paused or options.seed == "random":
             return self._engine.submit(request, wrap, caller=caller)
         if not fresh and (reply := self._replies.find(request)):
-            return replay(reply, ledger, wrap)
+            return replay(reply, request, wrap)
         return self._engine.submit(request, self._replies.keeping(request, wrap), caller=caller)
 
     def generate_together(

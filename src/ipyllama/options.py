@@ -10,12 +10,14 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal, Self, get_args
 
 from ipyllama.errors import BadOption
+from ipyllama.logprobs import MOST
 from ipyllama.sampling import MAX_SEED, Range, SamplingOptions, as_texts, check_ranges
 
 Reuse = Literal["exact", "token"]
 """What of an earlier prompt counts: what a cold run would compute bit for bit, or everything up to the last common
 token, where logits may differ a little (docs/prefix-memory.md has measured figures)."""
 _RANGES: Final = {"max_tokens": Range(1, math.inf, whole=True)}
+_LOGPROBS: Final = {"logprobs": Range(0, MOST, whole=True)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,9 @@ class GenerateOptions(SamplingOptions):
     reuse: Reuse = "exact"
     """"exact": the answer equals one computed from nothing, bit for bit; "token" computes less after an edit, and may
     differ"""
+    logprobs: int | None = None
+    """tell how likely each token was, and this many of the likeliest in its place; 0 to 20, None is off. It changes
+    nothing of what is sampled"""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stop", as_texts("stop", self.stop))
@@ -39,7 +44,7 @@ class GenerateOptions(SamplingOptions):
 
     def validate(self) -> None:
         """Raise `BadOption` if a value is of the wrong kind or out of range."""
-        check_ranges(self, _RANGES)
+        check_ranges(self, _RANGES if self.logprobs is None else _RANGES | _LOGPROBS)
         if self.reuse not in get_args(Reuse):
             raise BadOption(f"reuse must be one of {', '.join(get_args(Reuse))}: got {self.reuse!r}")
         SamplingOptions.validate(self)

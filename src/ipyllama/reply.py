@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from ipyllama.errors import BadOption
+from ipyllama.logprobs import TokenLogprob
 from ipyllama.thinking import Parts, split_thinking
 from ipyllama.why import Why
+
+if TYPE_CHECKING:
+    from ipyllama.widgets.tokens import TokenView
 
 FinishReason = Literal["stop", "length", "interrupted", "context", "error"]
 """Why generation ended: the model or a stop text ended it; `max_tokens`; Stop; the context is full; a fault."""
@@ -67,6 +72,8 @@ class Reply:
     """what of the prompt was at hand, and why no more"""
     replayed: bool = False
     """an identical request got this reply before: `timings` are of then, nothing was computed now"""
+    logprobs: tuple[TokenLogprob, ...] | None = field(default=None, repr=False, compare=False)
+    """for each token how likely it was, and what else; None where `logprobs` was not asked for"""
 
     @property
     def thinking(self) -> str:
@@ -82,6 +89,19 @@ class Reply:
     def parts(self) -> Parts:
         """The text as thinking and answer."""
         return split_thinking(self.text)
+
+    def token_view(self) -> TokenView:
+        """Every token with how likely it was and what else could have stood there, to look at. Raises `BadOption` where
+        the reply was asked for without `logprobs`."""
+        from ipyllama.widgets.tokens import TokenView
+
+        if self.logprobs is None:
+            raise BadOption("it was not asked how likely its tokens were: ask with logprobs=5")
+        return TokenView(self)
+
+    def token_title(self) -> str:
+        """What stands above its tokens."""
+        return f"Tokens of an answer of {self.model}"
 
     def __str__(self) -> str:
         return self.text

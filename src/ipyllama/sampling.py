@@ -140,8 +140,15 @@ class SamplingOptions:
 
 
 def make_sampler(model: _core.Model, options: SamplingOptions, prompt: Sequence[int] = ()) -> _core.Sampler:
-    """The sampler that `options` (with a concrete seed) stand for, in llama.cpp's default order: grammar, biases,
-    penalties, DRY, top-n-sigma, top-k, typical, top-p, min-p, XTC, temperature, draw. What is off is left out.
+    """The sampler that `options` (with a concrete seed) stand for: the chain of `sampler_parts`."""
+    from ipyllama._core import Sampler
+
+    return Sampler.chain(sampler_parts(model, options, prompt))
+
+
+def sampler_parts(model: _core.Model, options: SamplingOptions, prompt: Sequence[int] = ()) -> list[_core.Sampler]:
+    """What `options` (with a concrete seed) stand for, in llama.cpp's default order: grammar, biases, penalties, DRY,
+    top-n-sigma, top-k, typical, top-p, min-p, XTC, temperature, draw. What is off is left out.
 
     The grammar comes first, so that the others choose among what it allows. Penalties look back on `prompt`, token ids,
     too: they are not part of KV and so are rebuilt from the ledger. Raises `BadGrammar` and `BadOption`.
@@ -151,17 +158,16 @@ def make_sampler(model: _core.Model, options: SamplingOptions, prompt: Sequence[
     parts = [*_constraints(model, options), *_repetitions(model, options, prompt)]
     seed = int(options.seed)
     if options.mirostat:
-        parts.append(Sampler.temp(options.temperature))
         tau, eta = options.mirostat_tau, options.mirostat_eta
         last = Sampler.mirostat(model, tau, eta, seed=seed) if options.mirostat == 1 else None
-        return Sampler.chain([*parts, last or Sampler.mirostat_v2(tau, eta, seed)])
+        return [*parts, Sampler.temp(options.temperature), last or Sampler.mirostat_v2(tau, eta, seed)]
     if options.temperature < _COLD and not options.dynatemp_range:
-        return Sampler.chain([*parts, Sampler.greedy()])
+        return [*parts, Sampler.greedy()]
     parts += _filters(model, options)
     parts.append(Sampler.temp_ext(options.temperature, options.dynatemp_range, options.dynatemp_exponent))
     adaptive = options.adaptive_target >= 0
     draw = Sampler.adaptive_p(options.adaptive_target, options.adaptive_decay, seed) if adaptive else Sampler.dist(seed)
-    return Sampler.chain([*parts, draw])
+    return [*parts, draw]
 
 
 def _constraints(model: _core.Model, options: SamplingOptions) -> list[_core.Sampler]:

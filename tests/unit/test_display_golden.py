@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ipyllama.chat import Turn
@@ -14,12 +16,16 @@ from ipyllama.display import ModelRow, Progress, capability_bundle, models_table
 from ipyllama.display.cache import cache_table, prefix_table
 from ipyllama.display.progress import line_bundle, progress_bundle
 from ipyllama.display.reply import streaming_bundle
+from ipyllama.display.tokens import TokenList
 from ipyllama.display.why import turns_table
 from ipyllama.engine.capability import ENCODER, Capability
 from ipyllama.explain import Explanation, Span, explain
 from ipyllama.ledger import Ledger
+from ipyllama.lens.next_token import NextToken, Source
+from ipyllama.logprobs import Logprob, TokenLogprob
 from ipyllama.magics.commands import line_help
 from ipyllama.magics.options import cell_help
+from ipyllama.options import GenerateOptions
 from ipyllama.prefix import PrefixInfo, Stats
 from ipyllama.prefix.records import Counts
 from ipyllama.reply import Reply, Timings, Usage
@@ -116,6 +122,41 @@ def explained(reply: Reply) -> dict[str, str]:
     return explanation._repr_mimebundle_()
 
 
+PIECES = ("The", " <script>alert(1)</script>", "\n", "日".encode()[:1], "日".encode()[1:], "<|im_end|>", "\x1b[1m", "")
+
+
+def told(number: int, chance: float, entropy: float) -> TokenLogprob:
+    """A token with three alternatives: itself, half as likely another, and one that is hardly possible."""
+    pieces = [piece if isinstance(piece, bytes) else piece.encode() for piece in PIECES]
+    other, third = pieces[(number + 1) % len(pieces)], pieces[(number + 3) % len(pieces)]
+    one = Logprob(number, pieces[number], math.log(chance))
+    top = (one, Logprob(number + 100, other, math.log(chance / 2)), Logprob(number + 200, third, math.log(1e-6)))
+    return TokenLogprob(number, one.bytes, one.logprob, entropy, tuple(sorted(top, key=lambda each: -each.logprob)))
+
+
+CHANCES = ((0.9999, 0.001), (0.62, 1.4), (0.34, 2.2), (0.034, 4.8), (0.0004, 9.0), (1.0, 0.0), (0.85, 0.6), (0.5, 1.0))
+TOKENS = tuple(told(number, *each) for number, each in enumerate(CHANCES))
+
+
+class Letters(Words):
+    """A vocabulary of letters, and one token that is no text."""
+
+    n_tokens = 8
+
+    def piece(self, token: int, special: bool = False) -> bytes:
+        return b"\xe6\x97" if token == 7 else f" {'abcdef<'[token]}".encode()
+
+    def detokenize(self, tokens: Sequence[int], special: bool = False) -> str:
+        return b"".join(map(self.piece, tokens)).decode("utf-8", "replace")
+
+
+def looked(**options: float) -> NextToken:
+    logits = np.log(np.array([0.01, 0.4, 0.2, 0.1, 0.05, 0.04, 0.15, 0.05], np.float32))
+    source = Source(None, Letters(), lambda ledger: logits.copy())  # samplers of these options ask nothing of a model
+    ledger = Ledger().append_prompt([1, 2, 6])
+    return NextToken.read(source, ledger, 0, GenerateOptions().replace_from(options))
+
+
 CASES: dict[str, Callable[[], dict[str, str]]] = {
     "reply": lambda: reply_bundle(Reply(ANSWER, usage=USAGE, timings=TIMINGS)),
     "reply_interrupted": lambda: reply_bundle(
@@ -164,6 +205,10 @@ CASES: dict[str, Callable[[], dict[str, str]]] = {
     "prefixes_none": lambda: prefix_table([], {}, now=NOW, number=2, empty="nothing <yet>")._repr_mimebundle_(),
     "turns": lambda: turns_table(TURNS, TURNS[2])._repr_mimebundle_(),
     "turns_none": lambda: turns_table([], TURNS[2])._repr_mimebundle_(),
+    "tokens": lambda: TokenList('Tokens of the answer to "Who <b>is</b> it?"', TOKENS)._repr_mimebundle_(),
+    "tokens_none": lambda: TokenList("Tokens", ())._repr_mimebundle_(),
+    "stages": lambda: looked(temperature=0.5, top_k=0, top_p=0.8, min_p=0.2)._repr_mimebundle_(),
+    "stages_greedy": lambda: looked(temperature=0)._repr_mimebundle_(),
     "why": lambda: explained(TURNS[2]),
     "why_continued": lambda: explained(TURNS[1]),
     "why_end": lambda: Explanation(

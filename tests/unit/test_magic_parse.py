@@ -12,6 +12,7 @@ from ipyllama.magics.commands import (
     COMMANDS,
     CacheArgs,
     LineArgs,
+    LookArgs,
     line_help,
     llama_subcommands,
     parse_line,
@@ -48,6 +49,17 @@ def test_an_open_quote_is_named(line: str) -> None:
 
 def test_an_empty_line_overrides_nothing() -> None:
     assert parse_cell_line("") == CellArgs()
+
+
+def test_what_is_shown_besides() -> None:
+    assert parse_cell_line("--show tokens --logprobs 3") == CellArgs(show="tokens", overrides={"logprobs": 3})
+    for line, message in (
+        ("--show all", "--show: unknown value 'all'"),
+        ("--show tokens --samples 2", "--show tokens is for one answer"),
+        ("--logprobs 21", "logprobs must be between 0 and 20"),
+    ):
+        with pytest.raises(BadOption, match=message):
+            parse_cell_line(line)
 
 
 def test_every_option_of_the_cell() -> None:
@@ -147,6 +159,16 @@ def test_a_prompt_on_the_line_is_told_where_it_belongs() -> None:
         ("reset --chat 'my review'", LineArgs("reset", chat="my review")),
         ("why", LineArgs("why")),
         ("why 2 --chat review", LineArgs("why", "2", chat="review")),
+        ("tokens", LookArgs("tokens")),
+        ("tokens village --chat review", LookArgs("tokens", "village", chat="review")),
+        ('branch 2 0 " Well" --name x', LookArgs("branch", words=("2", "0", " Well"), called="x")),
+        ("branch 2 0 504 -n 9", LookArgs("branch", words=("2", "0", "504"), sampling={"max_tokens": 9})),
+        ("sample", LookArgs("sample")),
+        (
+            'sample "The sky" -t 1 --top-k 5 --draw 3',
+            LookArgs("sample", "The sky", draw=3, sampling={"temperature": 1.0, "top_k": 5}),
+        ),
+        ("sample --turn 2 --at 4 --seed random", LookArgs("sample", turn="2", at=4, sampling={"seed": "random"})),
         ("cache", CacheArgs("cache status")),
         ("cache status", CacheArgs("cache status")),
         ("cache --help", LineArgs("cache", help=True)),
@@ -176,8 +198,11 @@ def test_every_subcommand(line: str, args: LineArgs) -> None:
         (
             "xyz",
             "unknown subcommand 'xyz': known are load, unload, use, models, info, status, reset, tree, goto, rm, "
-            "rename, undo, history, copy, export, resume, cache, why, help",
+            "rename, undo, history, copy, export, resume, cache, why, tokens, branch, sample, help",
         ),
+        ("sample x --at one", "--at: a whole number is needed: got 'one'"),
+        ("sample x --top-p 3", "top_p must be between 0 and 1: got 3.0"),
+        ("branch", "%llama branch needs a TURN AT TOKEN...: %llama branch TURN AT TOKEN..."),
         ("cache verfy", "unknown subcommand 'verfy' of %llama cache: did you mean 'verify'?"),
         ("help cache verfy", "unknown subcommand 'verfy' of %llama cache: did you mean 'verify'?"),
         ("help load x", "'x' is one word too many: %llama help load shows the help of load"),

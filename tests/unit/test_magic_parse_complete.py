@@ -27,12 +27,23 @@ NAMES = {
     "ways": lambda: ("error", "drop-oldest", "shift", "summarise-by"),
 }
 TALK = ["tree", "goto", "rm", "rename", "undo", "history", "copy", "export", "resume"]
+LOOK = ["tokens", "branch", "sample"]
 
 
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        ("%llama ", ["load", "unload", "use", "models", "info", "status", "reset", *TALK, "cache", "why", "help"]),
+        (
+            "%llama ",
+            ["load", "unload", "use", "models", "info", "status", "reset", *TALK, "cache", "why", *LOOK, "help"],
+        ),
+        ("%llama tokens ", ["1", "2"]),
+        ("%llama branch ", ["1", "2"]),
+        ("%llama branch 1 0 x --", ["--name", "--max-tokens", "--chat", "--help"]),
+        ("%llama sample --t", ["--turn", "--temperature", "--top-k", "--top-p"]),
+        ("%llama sample --turn ", ["1", "2"]),
+        ("%%llama --show ", ["tokens"]),
+        ("%%llama --lo", ["--logit-bias", "--logprobs"]),
         ("%llama u", ["unload", "use", "undo"]),
         ("    %llama re", ["reset", "rename", "resume"]),
         ("%llama load ", ["smollm2", '"my model.gguf"', "hf:a/b.gguf"]),

@@ -10,6 +10,7 @@ from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
+from ipyllama.chat.branch import start_branch
 from ipyllama.chat.ledger import next_prompt
 from ipyllama.chat.messages import Messages, conversation, read_messages
 from ipyllama.chat.outline import tree_rows
@@ -198,6 +199,24 @@ class Chat:
         turn = self[turn] if isinstance(turn, str) else turn
         chosen = {field.name: getattr(turn.options, field.name) for field in fields(turn.options)} | options
         return self.ask(turn.message, after=turn.parent, system=turn.system, **({"think": turn.think} | chosen))
+
+    def start_branch(self, turn: Turn | str, at: int, token: int | str, **options: Any) -> Job:
+        """Like `branch`, but returns the `Job` at once; its reply is the `Turn`."""
+        turn = self[turn] if isinstance(turn, str) else turn
+        return start_branch(self.llm, self._tree, turn, at, token, options)
+
+    def branch(self, turn: Turn | str, at: int, token: int | str, **options: Any) -> Turn:
+        """Another answer to a turn's message: the tokens before number `at` (from 0) stay, `token` comes next, by its
+        id or its text, and the model goes on from there.
+
+        Nothing before `at` is computed again where the model's state can be cut; others go back to the last place where
+        it was kept. `options`: `name`, `notes` and `fresh` as in `start`, and those of sampling that change;
+        `max_tokens` counts the whole answer. Draws begin anew with the seed. It is the head then. Raises `BadOption`,
+        and `BadGrammar` for a token that the turn's grammar does not allow.
+        """
+        found = self.start_branch(turn, at, token, **options).result()
+        assert isinstance(found, Turn)
+        return found
 
     def fork(self, turn: Turn | str | None = None, name: str | None = None) -> Chat:
         """A conversation of its own that continues from a turn, or from the head. What both have in common is

@@ -30,6 +30,9 @@ class Vocabulary(Protocol):
     @property
     def add_bos(self) -> bool: ...
 
+    @property
+    def n_tokens(self) -> int: ...
+
     def tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]: ...
 
     def piece(self, token: int) -> bytes:

@@ -195,7 +195,7 @@ def _of_turn(turn: Turn) -> dict[str, Any]:
         "reply": {
             field.name: getattr(turn, field.name)
             for field in fields(Reply)
-            if field.name not in ("usage", "timings", "why", "replayed")
+            if field.name not in ("usage", "timings", "why", "replayed", "logprobs")
         },
         "usage": asdict(turn.usage),
         "timings": asdict(turn.timings),

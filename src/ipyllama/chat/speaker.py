@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from ipyllama.ledger import Ledger
+from ipyllama.logprobs import TokenLogprob
 from ipyllama.options import GenerateOptions
 from ipyllama.reply import Reply
 
 if TYPE_CHECKING:
     from ipyllama.chat.ledger import Vocabulary
     from ipyllama.chat.template import ChatTemplate
-    from ipyllama.engine import Job, Shift
+    from ipyllama.engine import Job, Opening, Shift
     from ipyllama.engine.capability import Capability
 
 
@@ -47,8 +48,11 @@ class Speaker(Protocol):
         *,
         fresh: bool = False,
         shift: Shift | None = None,
+        opening: Opening | None = None,
         caller: object | None = None,
     ) -> Job: ...
+
+    def score(self, prompt: Ledger, continuation: Sequence[int], top: int = 5) -> tuple[TokenLogprob, ...]: ...
 
     def generate_together(
         self,

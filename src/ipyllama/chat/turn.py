@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field, fields, replace
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from ipyllama.chat.messages import Messages, conversation
@@ -18,6 +19,7 @@ from ipyllama.thinking import Parts, split_thinking
 if TYPE_CHECKING:
     from ipyllama.chat.chat import Chat
     from ipyllama.engine import Stream
+    from ipyllama.widgets.tokens import TokenView
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots: of the two bases of a turn only one may have them
@@ -93,6 +95,30 @@ class Turn(Reply, Place):
         """Answer the same message from the same point, as another branch; `options` are those that change, as
         `seed=7`."""
         return self._chat.again(self, **options)
+
+    def branch(self, at: int, token: int | str, **options: Any) -> Turn:
+        """Another answer that keeps the tokens before `at`, puts `token` there and goes on; see `Chat.branch`."""
+        return self._chat.branch(self, at, token, **options)
+
+    def with_logprobs(self, n: int = 5) -> Turn:
+        """The same with `logprobs`, `n` alternatives for each token. Where they are not known its tokens are evaluated
+        again, which takes as long as writing them did."""
+        from ipyllama.chat.branch import with_logprobs
+
+        return with_logprobs(self, n)
+
+    def token_view(self) -> TokenView:
+        """Every token with how likely it was and what else could have stood there, to look at and to branch; where that
+        is not known, it is found out as `with_logprobs` does."""
+        from ipyllama.widgets.tokens import TokenView
+
+        return TokenView(self if self.logprobs is not None else self.with_logprobs())
+
+    def token_title(self) -> str:
+        """What stands above its tokens."""
+        from ipyllama.display.text import one_line
+
+        return f'Tokens of the answer to "{shorten(one_line(self.message), 60, placeholder="…")}"'
 
     def fork(self, name: str | None = None) -> Chat:
         """A conversation of its own that continues from here. What both have in common is computed once."""

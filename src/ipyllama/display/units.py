@@ -63,3 +63,13 @@ def format_seconds(seconds: float) -> str:
 def format_rate(per_second: float) -> str:
     """Tokens per second: two figures where it is slow, whole numbers from ten on: "4.8/s", "48/s", "1,234/s"."""
     return f"{per_second:.1f}/s" if per_second < 9.95 else f"{per_second:,.0f}/s"
+
+
+def format_share(share: float) -> str:
+    """A probability: 0.62 -> "62%", 0.034 -> "3.4%", 0.9997 -> "99.97%", 0.00002 -> "<0.01%"."""
+    if 0 < share < 0.0001:
+        return "<0.01%"
+    if 0.995 <= share < 0.99995:
+        return f"{share * 100:.2f}%"
+    digits = 0 if share >= 0.0995 or share == 0 else 1 if share >= 0.00995 else 2
+    return f"{share * 100:.{digits}f}%"

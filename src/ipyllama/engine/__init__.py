@@ -1,6 +1,6 @@
 """The engine: who evaluates what, when, and how it stops."""
 
-from ipyllama.engine.answer import Request
+from ipyllama.engine.answer import Opening, Request
 from ipyllama.engine.engine import Engine
 from ipyllama.engine.gather import gather
 from ipyllama.engine.job import Job
@@ -13,6 +13,7 @@ __all__ = [
     "PIECE",
     "Engine",
     "Job",
+    "Opening",
     "Request",
     "Shift",
     "Start",

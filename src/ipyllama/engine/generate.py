@@ -47,7 +47,7 @@ class Generation:
         prompt = answer.request.prompt
         try:
             read_prompt(live, answer)
-            reason = self._write()
+            reason = answer.ended or self._write()
         except Aborted:
             if not self._job.cancelled:
                 raise

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ipyllama.display import AnswersStream, ReplyStream, make_view
 from ipyllama.display.views import display_here
 from ipyllama.errors import BadOption, Interrupted
 from ipyllama.magics.body import insert_variables
+from ipyllama.magics.look import show
 from ipyllama.magics.options import cell_help, parse_cell_line
 from ipyllama.options import GenerateOptions, combinations
 from ipyllama.widgets.front import next_slot, running_cell
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from ipyllama.magics.session import Session
     from ipyllama.reply import Reply
     from ipyllama.widgets.front import FrontEnd
+
+
+ALTERNATIVES: Final = 5
+"""For each token that `--show tokens` shows, where `--logprobs` does not say how many."""
 
 
 def run_cell(shell: Any, session: Session, config: Llama, front: FrontEnd, line: str, body: str) -> None:
@@ -36,6 +41,8 @@ def run_cell(shell: Any, session: Session, config: Llama, front: FrontEnd, line:
     view = _view(shell, args, config, front)
     llm = session.find_or_load(args.model, view) if args.model else session.current
     options = config.sampling() | dict(args.overrides)
+    if args.show and options.get("logprobs") is None:
+        options["logprobs"] = ALTERNATIVES
     if args.overrides.get("grammar"):
         options["grammar"], about_grammar = _grammar(args.overrides["grammar"], _variables(shell))
         more = (*more, *about_grammar)
@@ -61,9 +68,11 @@ def run_cell(shell: Any, session: Session, config: Llama, front: FrontEnd, line:
     try:
         session.last = job.run(stream.feed)
         _store(shell, args.out, session.last)
+        _look(args, config, session.last)
     except Interrupted as interrupted:
         session.last = interrupted.reply
         _store(shell, args.out, session.last)
+        _look(args, config, session.last)
         raise
     except BaseException:
         stream.flush()
@@ -130,6 +139,12 @@ def _grammar(given: str, variables: dict[str, Any]) -> tuple[str, tuple[str, ...
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a name with NUL
         why = (error.strerror if isinstance(error, OSError) else None) or error
         raise BadOption(f"--grammar: {given} cannot be read ({why})") from None
+
+
+def _look(args: CellArgs, config: Llama, reply: Reply | None) -> None:
+    """Show the tokens, where that was asked for and there are some."""
+    if args.show and not args.quiet and reply is not None and reply.logprobs:
+        show(reply.token_view(), live=config.widgets and not args.plain)
 
 
 def _store(shell: Any, name: str | None, reply: Reply | None) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ipyllama.errors import BadOption
 from ipyllama.magics.help import render_group_help, render_line_help
-from ipyllama.magics.parser import Command, Option, OptionParser, positive, split_line
-from ipyllama.options import did_you_mean
+from ipyllama.magics.parser import Command, Option, OptionParser, number, positive, seed, split_line, whole
+from ipyllama.options import GenerateOptions, did_you_mean, option_names
 
 if TYPE_CHECKING:
     from ipyllama.prefix.listing import Sort
@@ -91,6 +91,46 @@ CACHE: Final = (
     ),
 )
 
+LOOKING: Final = (
+    Command(
+        "tokens",
+        "the tokens of an answer, the newest or that of a turn: how likely each was, and what else could have been",
+        "[TURN]",
+        (_CHAT, _HELP),
+        values="turns",
+    ),
+    Command(
+        "branch",
+        "another answer to a turn: its tokens before number AT (from 0) stay, TOKEN comes next, an id or a text",
+        "TURN AT TOKEN...",
+        (
+            Option(("--name",), "NAME", help="call the new turn this"),
+            Option(("-n", "--max-tokens"), "N", positive, "stop after N tokens, those that stay included"),
+            _CHAT,
+            _HELP,
+        ),
+        values="turns",
+    ),
+    Command(
+        "sample",
+        "what may come after TEXT, or where the newest answer begins, and what each stage of sampling leaves of it",
+        "[TEXT]",
+        (
+            Option(("--turn",), "TURN", help="in the answer of this turn", values="turns"),
+            Option(("--at",), "N", whole, "where its token number N was sampled (default 0)"),
+            Option(("--draw",), "N", positive, "draw N tokens and append them"),
+            Option(("-t", "--temperature"), "X", number, "0 takes the likeliest token, up to 2 is more varied"),
+            Option(("--top-k",), "N", whole, "the N likeliest tokens; 0 is off"),
+            Option(("--top-p",), "X", number, "the likeliest tokens of total probability X; 1 is off"),
+            Option(("--min-p",), "X", number, "tokens of at least X times the likeliest one's; 0 is off"),
+            Option(("--repeat-penalty",), "X", number, "discourage recent tokens; 1 is off"),
+            Option(("--seed",), "N", seed, "the same seed draws the same; 'random' something else each time"),
+            _CHAT,
+            _HELP,
+        ),
+    ),
+)
+
 COMMANDS: Final = (
     Command(
         "load",
@@ -143,6 +183,7 @@ COMMANDS: Final = (
         (_CHAT, _HELP),
         values="turns",
     ),
+    *LOOKING,
     Command("help", "show this help, or that of one subcommand", "[SUBCOMMAND...]", values="commands"),
 )
 
@@ -175,6 +216,17 @@ class CacheArgs(LineArgs):
     yes: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class LookArgs(LineArgs):
+    """The line of one of `LOOKING`. `sampling` holds only what was given."""
+
+    turn: str | None = None
+    at: int = 0
+    draw: int = 0
+    called: str | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+
+
 def _by_path(commands: Sequence[Command], before: str = "") -> dict[str, Command]:
     found: dict[str, Command] = {}
     for command in commands:
@@ -186,6 +238,7 @@ def _by_path(commands: Sequence[Command], before: str = "") -> dict[str, Command
 
 BY_PATH: Final = _by_path(COMMANDS)
 """Every subcommand by its full name."""
+_LOOKING: Final = {command.name for command in LOOKING}
 _PARSERS: Final = {
     path: OptionParser(f"%llama {path}", command.options, command.argument) for path, command in BY_PATH.items()
 }
@@ -214,7 +267,17 @@ def parse_line(line: str) -> LineArgs:
         values["names" if path.startswith("cache ") else "words"] = given
     elif given is not None:
         values["name"] = given
+    if path in _LOOKING:
+        return _look_args(path, values)
     return CacheArgs(path, **values) if path.startswith("cache ") else LineArgs(path, **values)
+
+
+def _look_args(path: str, values: dict[str, Any]) -> LookArgs:
+    sampling = {name: values.pop(name) for name in option_names() if name in values}
+    GenerateOptions().replace_from(sampling)  # out of range is an error here
+    if path == "branch":
+        values["called"] = values.pop("name", None)
+    return LookArgs(path, sampling=sampling, **values)
 
 
 def line_help(path: str | None = None) -> str:

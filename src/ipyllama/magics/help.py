@@ -50,6 +50,9 @@ Examples
     %%llama --raw -n 40 --stop "\\n\\n"
     Once upon a time
 
+    %%llama --show tokens
+    Name a river in Europe.
+
     %%llama --seed random --top-p 0.9 --min-p 0
     Invent a name for a cat.
 
@@ -111,6 +114,12 @@ COMMAND_EXAMPLES: Final = (
     ("why", "%llama why"),
     ("why", "%llama why 2"),
     ("why", "%llama why --chat review"),
+    ("tokens", "%llama tokens"),
+    ("tokens", "%llama tokens village"),
+    ("branch", '%llama branch village 3 " storm" --name storm'),
+    ("branch", "%llama branch 2 0 504"),
+    ("sample", '%llama sample "The capital of France is" -t 1 --top-k 20'),
+    ("sample", "%llama sample --turn village --at 3"),
     ("help", "%llama help"),
     ("help", "%llama help load"),
     ("help", "%llama help cache ls"),

@@ -9,22 +9,11 @@ from typing import Any, Final, TypeVar, get_args
 
 from ipyllama.errors import BadOption
 from ipyllama.magics.help import render_cell_help
-from ipyllama.magics.parser import Option, OptionParser, positive, split_line, whole
+from ipyllama.magics.parser import Option, OptionParser, number, positive, seed, split_line, whole
 from ipyllama.options import GenerateOptions, Reuse, did_you_mean, option_names
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _DEFAULT: Final = GenerateOptions()
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise BadOption(f"a number is needed: got '{text}'") from None
-
-
-def _seed(text: str) -> int | str:
-    return text if text == "random" else whole(text)
 
 
 def _variable(text: str) -> str:
@@ -75,7 +64,7 @@ def _bias(text: str) -> tuple[int | str, float]:
     token, _, bias = text.rpartition("=")
     if not token:
         raise BadOption(f"TOKEN=X is needed, as in 42=-5 or \" Paris=3\": got '{text}'")
-    return int(token) if token.isdecimal() else token, _number(bias)
+    return int(token) if token.isdecimal() else token, number(bias)
 
 
 def _sampling(flags: tuple[str, ...], metavar: str, convert: Callable[[str], Any], meaning: str) -> Option:
@@ -109,20 +98,20 @@ CELL_OPTIONS: Final = (
     ),
     Option(("--raw",), help="complete the text as it stands: no template, no conversation"),
     _sampling(("-n", "--max-tokens"), "N", whole, "stop after N tokens"),
-    _sampling(("-t", "--temperature"), "X", _number, "0 takes the likeliest token, up to 2 is more varied"),
-    _sampling(("--top-p",), "X", _number, "sample from the likeliest tokens of total probability X; 1 is off"),
+    _sampling(("-t", "--temperature"), "X", number, "0 takes the likeliest token, up to 2 is more varied"),
+    _sampling(("--top-p",), "X", number, "sample from the likeliest tokens of total probability X; 1 is off"),
     _sampling(("--top-k",), "N", whole, "sample from the N likeliest tokens; 0 is off"),
-    _sampling(("--min-p",), "X", _number, "drop tokens less likely than X times the likeliest; 0 is off"),
-    _sampling(("--repeat-penalty",), "X", _number, "discourage recent tokens; 1 is off"),
-    _sampling(("--frequency-penalty",), "X", _number, "subtract X for each time that a token was there; 0 is off"),
-    _sampling(("--presence-penalty",), "X", _number, "subtract X once from tokens that were there; 0 is off"),
-    _sampling(("--dry-multiplier",), "X", _number, "discourage going on with a repetition, 0.8 is usual; 0 is off"),
-    _sampling(("--typical-p",), "X", _number, "sample from the most typical tokens of total probability X; 1 is off"),
-    _sampling(("--xtc-probability",), "X", _number, "how often to exclude the top choices; 0 is off"),
+    _sampling(("--min-p",), "X", number, "drop tokens less likely than X times the likeliest; 0 is off"),
+    _sampling(("--repeat-penalty",), "X", number, "discourage recent tokens; 1 is off"),
+    _sampling(("--frequency-penalty",), "X", number, "subtract X for each time that a token was there; 0 is off"),
+    _sampling(("--presence-penalty",), "X", number, "subtract X once from tokens that were there; 0 is off"),
+    _sampling(("--dry-multiplier",), "X", number, "discourage going on with a repetition, 0.8 is usual; 0 is off"),
+    _sampling(("--typical-p",), "X", number, "sample from the most typical tokens of total probability X; 1 is off"),
+    _sampling(("--xtc-probability",), "X", number, "how often to exclude the top choices; 0 is off"),
     _sampling(("--mirostat",), "N", whole, "1 or 2: steady surprise, in place of the filters above; 0 is off"),
     Option(("--logit-bias",), "TOKEN=X", _bias, "add X to a token's logit, -inf forbids it; repeatable", repeat=True),
     Option(("--grammar",), "FILE", help="let the text follow the GBNF grammar in FILE, or in a variable: {{name}}"),
-    _sampling(("--seed",), "N", _seed, "the same seed gives the same answer; 'random' another one each time"),
+    _sampling(("--seed",), "N", seed, "the same seed gives the same answer; 'random' another one each time"),
     Option(("--stop",), "TEXT", _stop, "end before TEXT; \\n is a line end; may be given more than once", repeat=True),
     Option(
         ("--reuse",),
@@ -131,6 +120,13 @@ CELL_OPTIONS: Final = (
         choices=get_args(Reuse),
     ),
     Option(("--fresh",), help="compute the answer even if this very request was answered before"),
+    _sampling(("--logprobs",), "N", whole, "tell how likely tokens were, and N alternatives, in reply.logprobs"),
+    Option(
+        ("--show",),
+        "WHAT",
+        help="tokens: below the answer each token, coloured by how likely it was, with alternatives",
+        choices=("tokens",),
+    ),
     Option(("-o", "--out"), "VAR", _variable, "store the Reply (text, tokens, usage, timings) in this variable"),
     Option(("-q", "--quiet"), help="show nothing"),
     Option(("--plain",), help="show the answer without Stop and Copy, as in front ends that have no live views"),
@@ -155,6 +151,7 @@ class CellArgs:
     reset: bool = False
     raw: bool = False
     fresh: bool = False
+    show: str | None = None
     out: str | None = None
     quiet: bool = False
     plain: bool = False
@@ -206,6 +203,8 @@ def _with_turn(words: list[str]) -> list[str]:
 def _refuse_together(values: Mapping[str, Any]) -> None:
     if values.get("samples") and values.get("sweep"):
         raise BadOption("--samples and --sweep are two ways to get several answers: leave out one (--sweep seed=1,2,3)")
+    if values.get("show") and (values.get("samples") or values.get("sweep")):
+        raise BadOption("--show tokens is for one answer: leave it out, and look at the turns with %llama tokens")
     if values.get("think") and values.get("no_think"):
         raise BadOption("--think and --no-think exclude each other: leave out one")
     for name in ("system", "chat", "reset", "after", "name", "samples", "sweep", "think", "no_think", "on_full"):

@@ -60,6 +60,19 @@ def positive(text: str) -> int:
     return number
 
 
+def number(text: str) -> float:
+    """A number. Raises `BadOption`."""
+    try:
+        return float(text)
+    except ValueError:
+        raise BadOption(f"a number is needed: got '{text}'") from None
+
+
+def seed(text: str) -> int | str:
+    """A whole number, or "random". Raises `BadOption`."""
+    return text if text == "random" else whole(text)
+
+
 class OptionParser:
     """Reads words into a dict that holds only what was given. Every error is a `BadOption`."""
 

@@ -1,0 +1,26 @@
+// Shared by the views that one plays with.
+
+// Elements that have the focus keep their keys: JupyterLab would move to another cell.
+const KEYS = { "data-lm-suppress-shortcuts": "true" };
+
+// Tell the kernel when a view was left that does not look as its static form does: that can be drawn anew then.
+function tellWhenLeft(model, el, signal) {
+  let over = false;
+  const tell = () => {
+    if (model.get("dirty") && !over && !el.contains(document.activeElement)) model.send({ kind: "left" });
+  };
+  el.addEventListener("pointerenter", () => (over = true), { signal });
+  el.addEventListener("pointerleave", () => {
+    over = false;
+    tell();
+  }, { signal });
+  el.addEventListener("focusout", () => setTimeout(tell), { signal });
+  model.on("change:dirty", tell);
+}
+
+// As ipyllama.display.units.format_share has it.
+function share(p) {
+  if (p > 0 && p < 0.0001) return "<0.01%";
+  if (p >= 0.995 && p < 0.99995) return `${(p * 100).toFixed(2)}%`;
+  return `${(p * 100).toFixed(p >= 0.0995 || p === 0 ? 0 : p >= 0.00995 ? 1 : 2)}%`;
+}

@@ -1,0 +1,165 @@
+"""The tokens of an answer, live: hover or move to one for its numbers, click an alternative to branch there."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import traitlets
+
+from ipyllama.chat import Turn
+from ipyllama.display.progress import INTERVAL
+from ipyllama.display.tokens import (
+    TokenList,
+    likely_level,
+    open_level,
+    summary,
+    token_text,
+    token_texts,
+    tokens_html,
+    tokens_text,
+)
+from ipyllama.engine import Job
+from ipyllama.errors import LlamaError
+from ipyllama.logprobs import TokenLogprob
+from ipyllama.reply import Delta, Event, Reply
+from ipyllama.widgets.play import PlayView, play_script
+from ipyllama.widgets.view import Bundle, style
+
+NOTHING: Final[dict[str, Any]] = {}
+
+
+class TokenView(PlayView):
+    """An answer, and below it the branches that were made here; each of them is a turn, and can be branched itself.
+
+    `replies` are the answers that it shows.
+    """
+
+    _esm = play_script("tokens")
+    _css = style("tokens")
+    answers: traitlets.List[Any] = traitlets.List(help="what is shown of each answer, see `packed`").tag(sync=True)
+    running = traitlets.Dict(help="the branch that is being written: label, text; empty if none").tag(sync=True)
+
+    def __init__(self, reply: Reply) -> None:
+        self.replies: list[Reply] = [reply]
+        self._job: Job | None = None
+        self._stopped = threading.Event()
+        super().__init__(answers=[packed(reply, "")])
+
+    def bundle(self) -> Bundle:
+        lists = [TokenList(_title(reply, label), reply.logprobs or ()) for reply, label in self._labelled()]
+        return {
+            "text/plain": "\n\n".join(map(tokens_text, lists)),
+            "text/html": '\n<div style="height:1em"></div>\n'.join(map(tokens_html, lists)),
+        }
+
+    def branch(self, answer: int, at: int, token: int) -> None:
+        """Begin a branch of one of `replies` and return at once; it is shown as it is written, and is among `replies`
+        then."""
+        self._stopped.clear()
+        self.worker.do(lambda: self._branch(answer, at, token))
+
+    def stop(self) -> None:
+        """End the branch that is being written; what there is stays, as a turn."""
+        self.worker.clear()
+        self._stopped.set()
+        if (job := self._job) is not None:
+            job.cancel()
+
+    def _labelled(self) -> list[tuple[Reply, str]]:
+        return [(reply, shown["label"]) for reply, shown in zip(self.replies, self.answers, strict=True)]
+
+    def told(self, content: dict[str, Any]) -> None:
+        match content:
+            case {"kind": "branch", "answer": int(answer), "at": int(at), "token": int(token)}:
+                self.branch(answer, at, token)
+            case {"kind": "stop"}:
+                self.stop()
+
+    def _branch(self, answer: int, at: int, token: int) -> None:
+        try:
+            turn = self.replies[answer]
+            if not isinstance(turn, Turn) or turn.chat is None or turn.logprobs is None:
+                self.problem = "this answer belongs to no conversation: it cannot be branched"
+                return
+            self._job = turn.chat.start_branch(turn, at, token)
+            label = f'Branch at token {at}: "{_piece(turn, at, token)}"'
+            self.problem, self.running = "", {"label": label, "text": ""}
+            if self._stopped.is_set():
+                self._job.cancel()
+            self._add(self._job.run(_Growing(self)), label)
+        except (LlamaError, IndexError) as error:
+            self.problem = str(error)
+        finally:
+            self._job, self.running = None, NOTHING
+
+    def _add(self, reply: Reply, label: str) -> None:
+        if not reply.tokens:
+            return
+        if isinstance(reply, Turn) and reply.chat is not None:
+            label += f" · turn {reply.chat.number(reply)}, the next cell continues from it"
+        self.replies.append(reply)
+        self.answers = [*self.answers, packed(reply, label)]
+        self.changed()
+
+
+class _Growing:
+    """Shows the events of a branch, at most twenty times a second."""
+
+    def __init__(self, view: TokenView) -> None:
+        self._view, self._text, self._next = view, "", 0.0
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Delta):
+            self._text += event.text
+            if (now := time.monotonic()) >= self._next:
+                self._next = now + INTERVAL
+                self._view.running = self._view.running | {"text": self._text}
+
+
+def packed(reply: Reply, label: str) -> dict[str, Any]:
+    """What the front end draws of an answer: texts, and numbers by column.
+
+    `ids`, `logprobs`, `entropies`: shape (n,), int32 and float32; `likely` and `open`: levels of colour, uint8;
+    `others` and `chances`: shape (n, k), the alternatives, int32 with -1 where there are fewer, and float32. `pieces`
+    has text and bytes of every id.
+    """
+    tokens = reply.logprobs or ()
+    k = max((len(each.top) for each in tokens), default=0)
+    others, chances = np.full((len(tokens), k), -1, np.int32), np.zeros((len(tokens), k), np.float32)
+    for row, each in enumerate(tokens):
+        others[row, : len(each.top)] = [other.id for other in each.top]
+        chances[row, : len(each.top)] = [other.logprob for other in each.top]
+    return {
+        "title": _title(reply, label),
+        "label": label,
+        "summary": summary(tokens),
+        "branches": isinstance(reply, Turn) and reply.chat is not None,
+        "texts": token_texts(each.bytes for each in tokens),
+        "pieces": _pieces(tokens),
+        "n_top": k,
+        "ids": np.array([each.id for each in tokens], np.int32).tobytes(),
+        "logprobs": np.array([each.logprob for each in tokens], np.float32).tobytes(),
+        "entropies": np.array([each.entropy for each in tokens], np.float32).tobytes(),
+        "likely": bytes(likely_level(each.probability) for each in tokens),
+        "open": bytes(open_level(each.entropy) for each in tokens),
+        "others": others.tobytes(),
+        "chances": chances.tobytes(),
+    }
+
+
+def _pieces(tokens: Sequence[TokenLogprob]) -> dict[str, list[str]]:
+    found = {other.id: other.bytes for each in tokens for other in (each, *each.top)}
+    return {str(token): [token_text(piece), piece.hex(" ")] for token, piece in found.items()}
+
+
+def _piece(turn: Turn, at: int, token: int) -> str:
+    found = next((each for each in (turn.logprobs or ())[at].top if each.id == token), None)
+    return str(token) if found is None else token_text(found.bytes)
+
+
+def _title(reply: Reply, label: str) -> str:
+    return label or reply.token_title()
