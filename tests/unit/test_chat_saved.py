@@ -195,22 +195,27 @@ def test_killed_at_any_moment_a_whole_conversation_is_left(tmp_path: Path) -> No
         "sys.path.insert(0, sys.argv[1])\n"
         "from unit.test_chat_tree import Parrot\n"
         "from ipyllama.chat import Chat\n"
-        "left, replace = int(sys.argv[3]), os.replace\n"
-        "def counted(*a):\n"
-        "    global left\n"
-        "    left -= 1\n"
-        "    if left < 0: os.kill(os.getpid(), 9)\n"
-        "    replace(*a)\n"
-        "os.replace = counted\n"
-        "chat = Chat(Parrot()); chat.keep(sys.argv[2])\n"
-        "for n in range(4): chat.ask(f'm{n}')\n"
+        "import ipyllama.chat.saved\n"
+        "def talk(left):\n"
+        "    replace = os.replace\n"
+        "    def counted(*a):\n"
+        "        nonlocal left\n"
+        "        left -= 1\n"
+        "        if left < 0: os.kill(os.getpid(), 9)\n"
+        "        replace(*a)\n"
+        "    os.replace = counted\n"
+        "    chat = Chat(Parrot()); chat.keep(os.path.join(sys.argv[2], str(left)))\n"
+        "    for n in range(4): chat.ask(f'm{n}')\n"
+        "    os._exit(0)\n"
+        "for left in range(9):\n"
+        "    child = os.fork() or talk(left)\n"
+        "    assert os.waitpid(child, 0)[1] == (9 if left < 8 else 0)\n"
     )
+    arguments = [str(Path(__file__).parents[1]), str(tmp_path)]
+    subprocess.run([sys.executable, "-c", program, *arguments], check=True, timeout=120)
     for left in range(9):
-        folder = tmp_path / str(left)
-        arguments = [str(Path(__file__).parents[1]), str(folder), str(left)]
-        subprocess.run([sys.executable, "-c", program, *arguments], check=False, timeout=60)
         chat = Chat(Parrot())
-        chat.keep(folder)
+        chat.keep(tmp_path / str(left))
         saved = chat.resume()
         assert (0 if saved is None else len(saved.turns)) == left // 2
 
