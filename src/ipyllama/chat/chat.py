@@ -19,7 +19,7 @@ from ipyllama.chat.turn import Place, Turn, check_name
 from ipyllama.engine import Job, Stream, gather
 from ipyllama.errors import BadOption
 from ipyllama.ledger import Ledger
-from ipyllama.options import GenerateOptions, combinations
+from ipyllama.options import GenerateOptions, combinations, samples
 from ipyllama.reply import Reply
 from ipyllama.stop import Stop
 
@@ -128,11 +128,14 @@ class Chat(Conversation):
         """Answers to one message in several ways, written at once. `where`: cell, name, after and system as in `start`.
 
         Each is a turn that can be continued, the first becomes the head. Turns after the first are called NAME.2,
-        NAME.3 and so on. Answers may differ from those of single runs, within rounding.
+        NAME.3 and so on. Answers may differ from those of single runs, within rounding. In a full context "shift" is
+        "drop-oldest".
         """
         if not variants:
             raise BadOption("at least one way to answer is needed")
         longest = max(variants, key=lambda options: options.max_tokens)
+        if OnFull.read(where.get("on_full") or "error").how == "shift":
+            where["on_full"] = "drop-oldest"
         asked = self._prepare(text, where, longest)
         places = [
             replace(
@@ -148,9 +151,9 @@ class Chat(Conversation):
     def samples(self, text: str, n: int, **options: Any) -> list[Turn]:
         """`n` answers to one message, written at once, each with the next seed. Arguments as in `start`."""
         where = {key: options.pop(key) for key in _WHERE & options.keys()}
-        first = GenerateOptions().replace_from(options).with_concrete_seed()
+        variants = samples(GenerateOptions().replace_from(options), n)
         with Stop():
-            return _turns(self.start_many(text, [first.with_seed(number) for number in range(n)], **where))
+            return _turns(self.start_many(text, variants, **where))
 
     def sweep(self, text: str, **options: Any) -> list[Turn]:
         """Answers to one message, written at once: one for every combination of the options that are given as lists,
@@ -171,6 +174,9 @@ class Chat(Conversation):
         """Where the turn of a message stands."""
         if not isinstance(text, str):
             raise BadOption(f"a message must be a text: got {type(text).__name__}")
+        for key in ("cell", "system"):
+            if not isinstance(where.get(key), str | None):
+                raise BadOption(f"{key} must be a text or None: got {type(where[key]).__name__}")
         after = where.get("after", ...)
         place = Place(message=text, **{key: where[key] for key in _PLACE & where.keys()})
         if place.name is not None:
@@ -178,7 +184,7 @@ class Chat(Conversation):
         owned = self._tree.owned_by(place.cell, place.name)
         if place.name is None and owned is not None:
             place = replace(place, name=owned.name)
-        parent = self._tree.parent_for(owned, self[after] if isinstance(after, str) else after)
+        parent = self._tree.parent_for(owned, after if after is None or after is ... else self._present(after))
         system = place.system
         if system is None:
             system = parent.system if parent else self._system
@@ -189,14 +195,14 @@ class Chat(Conversation):
 
     def again(self, turn: Turn | str, **options: Any) -> Turn:
         """Answer a turn's message again from the same point, as another branch; `options` are those that change."""
-        turn = self[turn] if isinstance(turn, str) else turn
+        turn = self._present(turn)
         chosen = {field.name: getattr(turn.options, field.name) for field in fields(turn.options)} | options
         return self.ask(turn.message, after=turn.parent, system=turn.system, **({"think": turn.think} | chosen))
 
     def fork(self, turn: Turn | str | None = None, name: str | None = None) -> Chat:
         """A conversation of its own that continues from a turn, or from the head. What both have in common is
         computed once."""
-        turn = self[turn] if isinstance(turn, str) else turn or self.head
+        turn = self.head if turn is None else self._present(turn)
         chat = Chat(self.llm, self._system, name or f"{self.name}-fork", **self._switches)
         parent = None
         for each in turn.path if turn else ():

@@ -11,6 +11,7 @@ from ipyllama.chat.outline import tree_rows
 from ipyllama.chat.speaker import Speaker
 from ipyllama.chat.tree import Tree
 from ipyllama.chat.turn import Turn, check_name
+from ipyllama.errors import BadOption, UnknownTurn
 
 if TYPE_CHECKING:
     from ipyllama.chat.saved import SavedChat
@@ -100,17 +101,17 @@ class Conversation:
 
     def goto(self, turn: Turn | str | None) -> None:
         """Let the next turn continue from this one; None is the beginning."""
-        self._tree.go_to(self[turn] if isinstance(turn, str) else turn)
+        self._tree.go_to(None if turn is None else self._present(turn))
 
     def remove(self, turn: Turn | str) -> tuple[Turn, ...]:
         """Forget a turn and all that continue it; returns them. `undo` brings them back."""
-        return self._tree.remove(self[turn] if isinstance(turn, str) else turn)
+        return self._tree.remove(self._present(turn))
 
     def rename(self, turn: Turn | str, name: str | None) -> Turn:
         """Give a turn another name, or none. A name belongs to one turn: another that had it loses it."""
         if name is not None:
             check_name(name)
-        return self._tree.rename(self[turn] if isinstance(turn, str) else turn, name)
+        return self._tree.rename(self._present(turn), name)
 
     def undo(self) -> bool:
         """Take back the last change of the tree: an answer, `goto`, `remove` or `rename`. False if there is none."""
@@ -149,6 +150,19 @@ class Conversation:
         from ipyllama.display.history import history_bundle
 
         return history_bundle(repr(self), self.messages)
+
+    def _present(self, turn: Turn | str) -> Turn:
+        """A turn by what names it in `self[...]`, or one that somebody holds, as it is now. Raises `UnknownTurn`."""
+        if isinstance(turn, str):
+            return self[turn]
+        if not isinstance(turn, Turn):
+            raise BadOption(f"a turn or what it is called is needed: got {type(turn).__name__}")
+        found = self._tree.newest(turn)
+        if self.number(found):
+            return found
+        if turn.chat is not None and turn.chat is not self:
+            raise UnknownTurn(f"this turn is of another conversation, '{turn.chat.name}': turn.ask continues it there")
+        raise UnknownTurn("this turn is no longer in the conversation: undo brings back what was removed")
 
     def _save(self, tree: Tree) -> None:
         if self._saved is not None and tree is self._tree:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,11 +10,12 @@ from ipyllama.display import AnswersStream, ReplyStream, make_view
 from ipyllama.errors import BadOption, Interrupted
 from ipyllama.magics.body import insert_variables
 from ipyllama.magics.options import cell_help, parse_cell_line
-from ipyllama.options import GenerateOptions, combinations
+from ipyllama.options import GenerateOptions, combinations, samples
 
 if TYPE_CHECKING:
     from ipyllama.chat import Chat
     from ipyllama.display import View
+    from ipyllama.engine import Job
     from ipyllama.magics.config import Llama
     from ipyllama.magics.options import CellArgs
     from ipyllama.magics.session import Session
@@ -47,6 +49,7 @@ def run_cell(shell: Any, session: Session, config: Llama, line: str, body: str) 
             "system": system or None,
             "think": args.think,
             "on_full": args.on_full or config.on_full,
+            "wait": partial(_wait_for_summary, view),
         }
         if args.after is not None:
             where["after"] = None if args.after == "none" else args.after
@@ -67,6 +70,11 @@ def run_cell(shell: Any, session: Session, config: Llama, line: str, body: str) 
         raise
 
 
+def _wait_for_summary(view: View, job: Job) -> Reply:
+    view.line("the context is full: summing up the oldest turns first")
+    return job.result()
+
+
 def _answer_together(
     shell: Any,
     session: Session,
@@ -80,8 +88,7 @@ def _answer_together(
     notes = options.pop("notes")
     options.pop("fresh")  # several answers at once are always computed
     if args.samples:
-        first = GenerateOptions().replace_from(options).with_concrete_seed()
-        variants = [first.with_seed(number) for number in range(args.samples)]
+        variants = samples(GenerateOptions().replace_from(options), args.samples)
         labels = [f"seed {each.seed}" for each in variants]
     else:
         lists = dict(args.sweep)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import keyword
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -58,6 +59,18 @@ def positive(text: str) -> int:
     if number < 1:
         raise BadOption(f"at least 1 is needed: got {number}")
     return number
+
+
+def variable(text: str) -> str:
+    """The name of a variable. Raises `BadOption`."""
+    if not text.isidentifier() or keyword.iskeyword(text):
+        raise BadOption(f"'{text}' cannot be the name of a variable")
+    return text
+
+
+def quoted(text: str) -> str:
+    """A word as it is written on a magic's line."""
+    return '"{}"'.format(text.replace('"', '\\"')) if re.search(r"[\s'\"]", text) else text
 
 
 class OptionParser:
