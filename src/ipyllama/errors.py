@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 class LlamaError(Exception):
     """Base class of every error that ipyllama raises on purpose."""
 
+    def __str__(self) -> str:
+        # What people wrote stands in messages, and a front end cannot be sent halves of characters.
+        return super().__str__().encode("utf-8", "replace").decode()
+
     def _render_traceback_(self) -> list[str]:
         """IPython shows these lines in place of a traceback."""
         line = f"{type(self).__name__}: {self}"

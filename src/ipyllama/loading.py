@@ -101,7 +101,7 @@ def choose(found: LocalModel, options: LoadOptions) -> LoadOptions:
 def context_options(options: LoadOptions) -> _core.ContextOptions:
     """The native form; steps are one piece of the evaluation schedule long."""
     native = _core.ContextOptions()
-    native.n_ctx = options.n_ctx or 0
+    native.n_ctx = max(options.n_ctx, PIECE) if options.n_ctx else 0  # a step is no longer than the context
     native.n_batch = PIECE
     native.n_seq_max = options.n_parallel + 1  # one is the active sequence
     native.n_threads = options.n_threads or 1

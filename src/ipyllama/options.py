@@ -16,6 +16,8 @@ from ipyllama.sampling import MAX_SEED, Range, SamplingOptions, as_texts, check_
 Reuse = Literal["exact", "token"]
 """What of an earlier prompt counts: what a cold run would compute bit for bit, or everything up to the last common
 token, where logits may differ a little (docs/prefix-memory.md has measured figures)."""
+MOST_ANSWERS: Final = 256
+"""To one question: each is a turn, and a column where they are shown."""
 _RANGES: Final = {"max_tokens": Range(1, math.inf, whole=True)}
 _LOGPROBS: Final = {"logprobs": Range(0, MOST, whole=True)}
 
@@ -70,15 +72,28 @@ class GenerateOptions(SamplingOptions):
         return replace(self, seed=(int(self.seed) + offset) % (MAX_SEED + 1))
 
 
+def samples(options: GenerateOptions, n: int) -> list[GenerateOptions]:
+    """The same `n` times, each with the next seed. Raises `BadOption`."""
+    _check_answers(n)
+    first = options.with_concrete_seed()
+    return [first.with_seed(number) for number in range(n)]
+
+
 def combinations(options: Mapping[str, Any]) -> list[GenerateOptions]:
     """Every combination of the options that are given as lists or ranges, the last one varying fastest. Raises
     `BadOption`."""
     lists = {name: value if isinstance(value, list | range) else [value] for name, value in options.items()}
+    _check_answers(math.prod(map(len, lists.values())))
     first = GenerateOptions()
     return [
         first.replace_from(dict(zip(lists, values, strict=True))).with_concrete_seed()
         for values in itertools.product(*lists.values())
     ]
+
+
+def _check_answers(n: int) -> None:
+    if not 0 < n <= MOST_ANSWERS:
+        raise BadOption(f"a question has 1 to {MOST_ANSWERS} answers at once, not {n:,}: llm.map takes more prompts")
 
 
 def option_names() -> tuple[str, ...]:

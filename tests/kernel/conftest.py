@@ -55,5 +55,7 @@ def use(kernel: Kernel, tiny: Callable[[str], Path]) -> Callable[[str], Kernel]:
 
 
 def _use(kernel: Kernel, path: Path) -> Kernel:
-    kernel.run(f'%llama load "{path}" --threads 1\n%llama reset')
+    session = "get_ipython().magics_manager.registry['LlamaMagics'].session"
+    forget = f"for name in {session}.chat_names: {session}.reset(name)"
+    kernel.run(f'%llama load "{path}" --threads 1\n%llama reset\n{forget}')
     return kernel

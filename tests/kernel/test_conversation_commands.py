@@ -80,6 +80,7 @@ def test_history_copy_and_export_tell_the_way_to_the_head(talk: Kernel, tmp_path
         ("rename 1", "BadOption: a turn and its new name are needed"),
         ("rename 1 7", "BadOption: '7' cannot be the name of a turn"),
         ("copy 1x", "BadOption: '1x' cannot be the name of a variable"),
+        ("copy class", "BadOption: 'class' cannot be the name of a variable"),
         ("export talk.doc", "BadOption: talk.doc ends in neither .md nor .json"),
         ("export /nowhere/talk.md", "cannot be written"),
         ("tree --chat none-such", "no conversation with tiny-llama-bigram is called 'none-such'"),
@@ -97,6 +98,33 @@ def test_a_turn_does_not_continue_itself(talk: Kernel) -> None:
     shown = talk.fail("%%llama -n 3 --after other\nagain", "one").error
     assert "'other' continues what was answered here before" in shown
     assert path(talk) == ["a", "c"]
+
+
+def test_commands_mean_the_conversation_that_a_cell_asked_in_last(bigram: Kernel) -> None:
+    bigram.run("%%llama -n 3 --reset\na", "one")
+    bigram.run("%%llama -n 3 --chat aside --reset\nb", "two")
+    bigram.run("%%llama -n 3 --raw\nno conversation", "three")
+    assert path(bigram) == ["b"]
+    assert "the next cell with --chat aside continues from turn 1" in bigram.run("%llama goto 1").text
+    bigram.run("%%llama -n 3 --chat aside --after none\nc", "four")
+    assert "forgot 2 turns: the next cell with --chat aside begins" in bigram.run("%llama reset").text
+    assert "● 1" in bigram.run("%llama tree --chat default").text
+    bigram.fail("%%llama -n 3 --chat default --reset --after 7\nd", "five")
+    assert "nothing was said yet" in bigram.run("%llama tree").text, "it was forgotten all the same"
+
+
+def test_one_undo_takes_back_what_one_cell_did(talk: Kernel) -> None:
+    talk.run("%%llama -n 3 --samples 3 -t 1 --name draft\nd", "four")
+    assert talk.run("%llama tree").text.count("draft") == 3
+    assert "draft" not in talk.run("%llama undo").text
+    assert path(talk) == ["a", "c"]
+
+
+def test_names_with_quotes_can_be_written(talk: Kernel) -> None:
+    talk.run(r'%llama rename start "say \"hi\""')
+    (offered,) = talk.complete("%llama goto sa")
+    assert "hi" in talk.run(offered).text
+    assert path(talk) == ["a"]
 
 
 def test_tab_offers_turns_and_chats(talk: Kernel) -> None:

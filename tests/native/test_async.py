@@ -16,7 +16,8 @@ from native.jobs import Gate, options, prompt
 
 from ipyllama.chat import Chat, Turn
 from ipyllama.engine import Job
-from ipyllama.errors import BadOption, ClosedError, PromptTooLong
+from ipyllama.errors import BadOption, ClosedError, Interrupted, PromptTooLong
+from ipyllama.ledger import Ledger
 from ipyllama.llm import LLM
 from ipyllama.reply import Delta, Reply
 
@@ -164,6 +165,78 @@ def test_the_loop_is_not_blocked_by_a_summary(load: Load) -> None:
         return await task
 
     assert asyncio.run(main()).summary is not None
+
+
+@pytest.fixture
+def full(load: Load) -> Chat:
+    """A conversation whose next message needs a summary."""
+    chat = load("llama", n_ctx=512).chat()
+    chat.ask("Summarise.", name="recap", max_tokens=24)
+    while len(chat.head.ledger) < 350:
+        chat.ask("What do the river and the mill have in common?", max_tokens=24)
+    return chat
+
+
+SUMMARY = {"max_tokens": 100, "on_full": "summarise-by recap"}
+
+
+def test_a_summary_ends_with_the_task_that_waits_for_it(full: Chat) -> None:
+    llm, head, gate = full.llm, full.head, Gate()
+    llm.generate(prompt(llm, "first"), options(max_tokens=1), wrap=gate)
+
+    async def main() -> None:
+        task = asyncio.create_task(full.aask("And the town?", **SUMMARY))
+        await until(lambda: llm.n_busy == 2)
+        await cancelled(task)
+        await until(lambda: llm.n_busy == 1)  # what waited is gone before the worker was free
+        gate.open.set()
+        stream = full.stream("And the town?", **SUMMARY)
+        pieces = asyncio.create_task(anext(aiter(stream), "nothing"))
+        await until(lambda: stream._first is not None)
+        stream.cancel()
+        assert await pieces == "nothing"
+        assert stream.reply is None
+
+    asyncio.run(main())
+    assert full.head is head
+    assert full.ask("And the town?", **SUMMARY).summary is not None
+
+
+def test_a_summary_that_was_cut_short_is_none(full: Chat) -> None:
+    """Whoever ends it, what was written is not taken for it, and is no turn."""
+    head = full.head
+
+    def wait(job: Job) -> Reply:
+        for event in job:
+            if isinstance(event, Delta):
+                job.cancel()
+        return job.result()
+
+    with pytest.raises(Interrupted) as caught:
+        full.ask("And the town?", wait=wait, **SUMMARY)
+    assert caught.value.reply is None
+    assert full.head is head
+
+
+def test_a_summary_waits_in_the_turn_of_its_conversation(full: Chat) -> None:
+    llm, gate, order = full.llm, Gate(), []
+    llm.generate(prompt(llm, "first"), options(max_tokens=1), wrap=gate, caller=full)
+
+    def wait(job: Job) -> Reply:
+        others = [llm.generate(prompt(llm, "x"), options(max_tokens=1), wrap=noted) for _ in range(2)]
+        gate.open.set()
+        reply = job.result()
+        order.append("summary")
+        for other in others:
+            other.result()
+        return reply
+
+    def noted(reply: Reply, ledger: Ledger) -> Reply:
+        order.append("other")
+        return reply
+
+    full.ask("And the town?", wait=wait, **SUMMARY)
+    assert order == ["other", "summary", "other"], "the conversation was served last, so another comes first"
 
 
 def test_loops_in_several_threads(llm: LLM) -> None:

@@ -182,6 +182,22 @@ def test_a_message_that_fills_the_context_alone_is_too_long_in_any_case(load: Lo
     assert len(chat) == 3
 
 
+def test_several_answers_move_nothing(load: Load) -> None:
+    """What is left out for them is computed anew: nothing that follows is inexact because of it."""
+    chat, turns = talk(load("llama", n_ctx=N_CTX), 3), []
+    while not turns or not turns[0].dropped:
+        turns = chat[0].samples("And now?", 2, max_tokens=24, on_full="shift")
+    assert not any(turn.moved for turn in turns)
+    assert chat[0].ask("And then?", max_tokens=4).exact
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_a_context_shorter_than_a_step(load: Load, arch: str) -> None:
+    llm = load(arch, n_ctx=64)
+    assert llm.n_ctx == 256, "llama.cpp rounds up"
+    assert llm.complete("m" * 200, max_tokens=2).usage.computed == 201
+
+
 def test_several_answers_go_on_from_what_was_moved(load: Load) -> None:
     chat, _ = talk(load("llama", n_ctx=N_CTX), 12, on_full="shift")
     assert chat.head.moved

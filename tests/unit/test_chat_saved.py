@@ -17,7 +17,8 @@ from unit.chat_samples import Bytes
 from unit.test_chat_tree import Parrot
 
 from ipyllama.chat import Chat
-from ipyllama.chat.saved import FORMAT, TREES, _digest
+from ipyllama.chat.saved import FORMAT, TREES, UNUSED, _digest
+from ipyllama.chat.tree import UNDO_STEPS
 from ipyllama.errors import BadOption, BadState
 
 
@@ -195,22 +196,27 @@ def test_killed_at_any_moment_a_whole_conversation_is_left(tmp_path: Path) -> No
         "sys.path.insert(0, sys.argv[1])\n"
         "from unit.test_chat_tree import Parrot\n"
         "from ipyllama.chat import Chat\n"
-        "left, replace = int(sys.argv[3]), os.replace\n"
-        "def counted(*a):\n"
-        "    global left\n"
-        "    left -= 1\n"
-        "    if left < 0: os.kill(os.getpid(), 9)\n"
-        "    replace(*a)\n"
-        "os.replace = counted\n"
-        "chat = Chat(Parrot()); chat.keep(sys.argv[2])\n"
-        "for n in range(4): chat.ask(f'm{n}')\n"
+        "import ipyllama.chat.saved\n"
+        "def talk(left):\n"
+        "    replace = os.replace\n"
+        "    def counted(*a):\n"
+        "        nonlocal left\n"
+        "        left -= 1\n"
+        "        if left < 0: os.kill(os.getpid(), 9)\n"
+        "        replace(*a)\n"
+        "    os.replace = counted\n"
+        "    chat = Chat(Parrot()); chat.keep(os.path.join(sys.argv[2], str(left)))\n"
+        "    for n in range(4): chat.ask(f'm{n}')\n"
+        "    os._exit(0)\n"
+        "for left in range(9):\n"
+        "    child = os.fork() or talk(left)\n"
+        "    assert os.waitpid(child, 0)[1] == (9 if left < 8 else 0)\n"
     )
+    arguments = [str(Path(__file__).parents[1]), str(tmp_path)]
+    subprocess.run([sys.executable, "-c", program, *arguments], check=True, timeout=120)
     for left in range(9):
-        folder = tmp_path / str(left)
-        arguments = [str(Path(__file__).parents[1]), str(folder), str(left)]
-        subprocess.run([sys.executable, "-c", program, *arguments], check=False, timeout=60)
         chat = Chat(Parrot())
-        chat.keep(folder)
+        chat.keep(tmp_path / str(left))
         saved = chat.resume()
         assert (0 if saved is None else len(saved.turns)) == left // 2
 
@@ -264,6 +270,121 @@ def test_what_replaced_what_is_remembered(chat: Chat, tmp_path: Path) -> None:
     assert [turn.message for turn in again.stale] == ["two"]
     assert [turn.message for turn in again.ask("two", cell="b").path] == ["uno", "two"]
     assert again.stale == ()
+
+
+def test_names_are_those_of_parents_too(chat: Chat, tmp_path: Path) -> None:
+    chat.ask("one", name="first")
+    chat.ask("two")
+    again = resumed(tmp_path / "chat")
+    assert [turn.name for turn in again.head.path] == ["first", None]
+    assert [turn.name for turn in again.ask("three").path] == ["first", None, None]
+
+
+def turn_files(folder: Path) -> set[str]:
+    return {path.stem for path in (folder / "turns").iterdir()}
+
+
+def test_turns_that_no_tree_has_are_deleted(chat: Chat, tmp_path: Path) -> None:
+    """At the latest by the next kernel, to which they cannot come back."""
+    one = chat.ask("one", cell="a")
+    two = chat.ask("two", cell="b")
+    un = chat.ask("un", cell="a")
+    chat.ask("three", cell="c")
+    chat.remove(chat["c"])
+    stranger = tmp_path / "chat" / "turns" / "notes.txt"
+    stranger.write_text("mine")
+    assert len(turn_files(tmp_path / "chat")) == 5, "undo may bring it back"
+    other = Chat(Parrot())
+    other.keep(tmp_path / "chat")
+    new = other.ask("new")
+    assert turn_files(tmp_path / "chat") == {one.id, two.id, un.id, new.id, "notes"}, "a stale turn needs its parent"
+    assert same(resumed(tmp_path / "chat"), other)
+    chat.undo()
+    assert same(resumed(tmp_path / "chat"), chat), "what comes back is written again"
+    chat.ask("four")
+    assert same(resumed(tmp_path / "chat"), chat)
+
+
+def test_in_a_long_session_turns_that_cannot_come_back_are_deleted(chat: Chat, tmp_path: Path) -> None:
+    for number in range(UNDO_STEPS + 2 * UNUSED):
+        chat.ask(f"again {number}", cell="a")
+    assert len(turn_files(tmp_path / "chat")) <= UNDO_STEPS + UNUSED + 1
+    while chat.undo():
+        assert len(chat) == 1
+    assert same(resumed(tmp_path / "chat"), chat)
+
+
+def test_where_a_tree_cannot_be_read_nothing_is_deleted(chat: Chat, tmp_path: Path) -> None:
+    chat.ask("one")
+    (tree,) = (tmp_path / "chat" / "trees").iterdir()
+    tree.write_text("later versions write this")
+    other = Chat(Parrot())
+    other.keep(tmp_path / "chat")
+    other.ask("two")
+    assert len(turn_files(tmp_path / "chat")) == 2
+
+
+def test_a_kernel_whose_tree_was_deleted_writes_everything_again(chat: Chat, tmp_path: Path) -> None:
+    chat.ask("one")
+    for number in range(TREES + 1):
+        other = Chat(Parrot())
+        other.keep(tmp_path / "chat")
+        other.ask(f"other {number}")
+    assert len(turn_files(tmp_path / "chat")) == TREES
+    chat.ask("two")
+    assert same(resumed(tmp_path / "chat"), chat)
+
+
+def test_what_is_resumed_is_not_written_again(chat: Chat, tmp_path: Path) -> None:
+    for number in range(5):
+        chat.ask(f"{number}", name=f"n{number}")
+    before = {path: path.stat().st_ino for path in (tmp_path / "chat" / "turns").iterdir()}
+    again = resumed(tmp_path / "chat")
+    again.rename("n0", "zero")
+    assert {path: path.stat().st_ino for path in before} == before
+
+
+def test_a_turn_that_comes_out_the_same_in_another_way_is_saved_as_it_is_now(chat: Chat, tmp_path: Path) -> None:
+    chat.ask("one", cell="a", max_tokens=5)
+    chat.ask("one", cell="a", max_tokens=7)
+    assert resumed(tmp_path / "chat").head.options.max_tokens == 7
+
+
+def test_eight_kernels_at_once_lose_nothing(tmp_path: Path) -> None:
+    """They write, take back and delete in one folder; what each has is whole at every moment."""
+    program = (
+        "import os, random, sys\n"
+        "sys.path.insert(0, sys.argv[1])\n"
+        "from unit.test_chat_tree import Parrot\n"
+        "from ipyllama.chat import Chat\n"
+        "import ipyllama.chat.saved as saved\n"
+        "saved.UNUSED = 1\n"
+        "def live(seed):\n"
+        "    dice = random.Random(seed)\n"
+        "    for life in range(2):\n"
+        "        chat = Chat(Parrot()); chat.keep(sys.argv[2])\n"
+        "        chat._saved._look_at = 1\n"
+        "        for n in range(12):\n"
+        "            what = dice.random()\n"
+        "            if what < 0.5: chat.ask(f'word{dice.randrange(4)}', cell=dice.choice('ab'))\n"
+        "            elif what < 0.8: chat.undo()\n"
+        "            elif what < 0.9 and chat.all_turns: chat.remove(dice.choice(chat.all_turns))\n"
+        "            else: chat.resume()\n"
+        "    os._exit(0)\n"
+        "def safely(seed):\n"
+        "    try: live(seed)\n"
+        "    finally: os._exit(1)\n"
+        "children = [os.fork() or safely(n) for n in range(8)]\n"
+        "assert [os.waitpid(child, 0)[1] for child in children] == [0] * 8\n"
+    )
+    arguments = [str(Path(__file__).parents[1]), str(tmp_path / "chat")]
+    subprocess.run([sys.executable, "-c", program, *arguments], check=True, timeout=120)
+    chat = Chat(Parrot())
+    chat.keep(tmp_path / "chat")
+    trees = list((tmp_path / "chat" / "trees").iterdir())
+    assert len(trees) == TREES
+    for tree in trees:
+        chat._saved._read_tree(f"trees/{tree.name}", chat)
 
 
 def test_replacements_from_a_file_lead_in_no_circle(chat: Chat, tmp_path: Path) -> None:

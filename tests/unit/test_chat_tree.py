@@ -10,9 +10,11 @@ import pytest
 from unit.chat_samples import CHATML, THINK, Bytes, template
 
 from ipyllama.chat import Chat, ChatTemplate, Turn
-from ipyllama.chat.tree import Tree
+from ipyllama.chat.record import record
+from ipyllama.chat.tree import Ask, Tree
+from ipyllama.chat.turn import Place
 from ipyllama.engine import Shift
-from ipyllama.errors import BadOption, DecodeError, TemplateError
+from ipyllama.errors import BadOption, DecodeError, TemplateError, UnknownTurn
 from ipyllama.ledger import Ledger
 from ipyllama.options import GenerateOptions
 from ipyllama.reply import Finished, FinishReason, Reply
@@ -101,6 +103,104 @@ def test_a_turn_is_a_reply_that_knows_its_place(chat: Chat) -> None:
     assert second.path == (first, second) == chat.turns
     assert chat.head is second
     assert second.ledger.segments[: len(first.ledger.segments)] == first.ledger.segments
+
+
+def test_the_parent_of_a_turn_has_its_present_name(chat: Chat) -> None:
+    """So have all before it, also where another turn took the name, and after undo."""
+    chat.ask("one", name="start")
+    chat.ask("two", name="middle")
+    held = chat.ask("three")
+    chat.rename("start", "origin")
+    assert [turn.name for turn in chat.head.path] == ["origin", "middle", None]
+    assert [turn.name for turn in chat.ask("four").path] == ["origin", "middle", None, None]
+    chat.ask("aside", name="middle", after=None, cell="x")
+    assert [turn.name for turn in chat["4"].path] == ["origin", None, None, None]
+    assert [turn.name for turn in held.path] == ["start", "middle", None], "what a variable holds stays as it was"
+    for _ in range(3):
+        chat.undo()
+    assert chat.head == held
+    assert [turn.name for turn in chat.head.path] == ["start", "middle", None]
+
+
+def test_answers_to_one_question_are_taken_back_together(llm: Parrot) -> None:
+    tree = Tree()
+    places = [Place(message="why?", sample=n, n_samples=3, name=(n and f"why.{n + 1}") or "why") for n in range(3)]
+    for _ in range(2):
+        ask = Ask()
+        for place in (places[2], places[0], places[1]):  # in the order in which they end
+            record(tree, place, None, Reply("x", (1,)), Ledger().append_sampled((1,)), ask=ask)
+        assert [turn.sample for turn in tree.turns] == [0, 1, 2]
+        assert {turn.run for turn in tree.turns} == {1}
+    record(tree, places[0], None, Reply("y", (2,)), Ledger())
+    record(tree, replace(places[0], n_samples=1), None, Reply("z", (3,)), Ledger())
+    assert [turn.text for turn in tree.turns] == ["z"], "fewer answers leave none behind, as in a cell"
+    assert tree.undo()
+    assert tree.undo()
+    assert [turn.text for turn in tree.turns] == ["x"] * 3
+    assert tree.undo()
+    assert len(tree.turns) == 3
+    assert tree.undo()
+    assert (tree.turns, tree.head) == ((), None)
+    assert not tree.undo()
+
+
+def test_a_change_that_is_interrupted_has_not_been_made(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C may fall anywhere in it."""
+    one, two = chat.ask("one"), chat.ask("two")
+
+    def interrupted(*arguments: object) -> object:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Tree, "newest", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        chat.remove(two)
+    monkeypatch.undo()
+    assert chat.path() == (one, two)
+    chat.undo()
+    assert chat.path() == (one,)
+
+
+def test_turns_of_another_conversation_and_removed_ones_are_refused(llm: Parrot, chat: Chat) -> None:
+    chat.ask("one")
+    elsewhere = Chat(llm, name="aside").ask("two")
+    for change in (chat.goto, chat.remove, chat.again, lambda turn: chat.rename(turn, "x")):
+        with pytest.raises(UnknownTurn, match="of another conversation, 'aside'"):
+            change(elsewhere)
+    with pytest.raises(UnknownTurn, match="of another conversation"):
+        chat.ask("three", after=elsewhere)
+    gone = chat.ask("three")
+    chat.remove(gone)
+    for change in (chat.goto, chat.remove, chat.fork, lambda turn: turn.ask("on")):
+        with pytest.raises(UnknownTurn, match="undo brings back"):
+            change(gone)
+    chat.undo()
+    assert chat.goto(gone) is None
+    assert [turn.message for turn in chat.fork().ask("four", after=gone).path] == ["one", "three", "four"]
+
+
+def test_a_replaced_turn_stands_for_what_came_in_its_place(chat: Chat) -> None:
+    held = chat.ask("one", cell="a")
+    newest = chat.ask("uno", cell="a")
+    chat.ask("two")
+    chat.goto(held)
+    assert chat.head == newest
+    assert chat.rename(held, "x").message == "uno"
+    assert [turn.message for turn in chat.remove(held)] == ["uno", "two"]
+
+
+@pytest.mark.parametrize("where", [{"cell": 5}, {"system": 5}, {"name": 5}, {"after": 5}, {"on_full": 5}])
+def test_what_is_no_text_is_refused(chat: Chat, where: dict[str, Any]) -> None:
+    with pytest.raises(BadOption):
+        chat.ask("one", **where)
+    with pytest.raises(BadOption, match="a turn or what it is called"):
+        chat.goto(5)
+
+
+@pytest.mark.parametrize("name", ["", " ", "7", "#7", "none", " a", "a ", "a" * 81, "a\nb", "\u202ea", "\ud800"])
+def test_what_cannot_be_a_name(chat: Chat, name: str) -> None:
+    with pytest.raises(BadOption, match="cannot be the name of a turn") as caught:
+        chat.ask("one", name=name)
+    assert str(caught.value).encode(), "it can be shown"
 
 
 def test_messages_are_openai_style(llm: Parrot) -> None:

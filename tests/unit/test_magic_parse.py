@@ -308,7 +308,9 @@ def test_what_a_conversation_does(line: str, on_full: str | None, think: bool | 
         ("--on-full drop", "unknown way 'drop'"),
         ("--think --no-think", "exclude each other"),
         ("--raw --on-full shift", "leave out --on-full"),
-        ("--sweep stop=a", "stop takes several values itself"),
+        ("--sweep grammar=a.gbnf", "grammar cannot be swept"),
+        ("--sweep top_k=1 --sweep top-k=2", "top_k is there twice"),
+        ("--sweep stop=a", "stop cannot be swept"),
         ("--raw --no-think", "leave out --no-think"),
     ],
 )

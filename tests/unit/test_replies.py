@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -257,3 +258,21 @@ def test_a_folder_that_no_system_can_have_is_told_of_once() -> None:
     replies.put(OTHER, record())
     replies.flush()
     assert (len(told), replies.get(KEY)) == (1, record())
+
+
+def test_a_slow_disk_is_no_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """joblib takes it for large arguments."""
+    replies = make(tmp_path / "replies")
+    write = LocalBackend.write
+
+    def slowly(*arguments: Any, **options: Any) -> None:
+        time.sleep(0.6)
+        write(*arguments, **options)
+
+    monkeypatch.setattr(LocalBackend, "write", slowly)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        replies.put(KEY, record())
+        replies.flush()
+    assert [str(each.message) for each in seen] == []
+    assert make(tmp_path / "replies").get(KEY) == record()

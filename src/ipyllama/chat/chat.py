@@ -2,42 +2,37 @@
 
 from __future__ import annotations
 
-import os
-import warnings
 from collections.abc import Coroutine, Sequence
 from dataclasses import fields, replace
 from functools import partial
-from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from ipyllama.chat.branch import start_branch
+from ipyllama.chat.conversation import Conversation
 from ipyllama.chat.ledger import next_prompt
-from ipyllama.chat.messages import Messages, conversation, read_messages
-from ipyllama.chat.outline import tree_rows
+from ipyllama.chat.messages import Messages, read_messages
 from ipyllama.chat.prompts import Asked, Prompts
 from ipyllama.chat.record import record
 from ipyllama.chat.room import OnFull
 from ipyllama.chat.speaker import Speaker
-from ipyllama.chat.tree import Tree
+from ipyllama.chat.tree import Ask
 from ipyllama.chat.turn import Place, Turn, check_name
-from ipyllama.engine import Stream, gather
+from ipyllama.engine import Job, Stream, gather
 from ipyllama.errors import BadOption
 from ipyllama.ledger import Ledger
-from ipyllama.options import GenerateOptions, combinations
+from ipyllama.options import GenerateOptions, combinations, samples
 from ipyllama.reply import Reply
 from ipyllama.stop import Stop
 
 if TYPE_CHECKING:
-    from ipyllama.chat.saved import Saved, SavedChat
-    from ipyllama.display.tree import ConversationTree
-    from ipyllama.engine import Job
+    from ipyllama.chat.saved import Saved
 
 
 _PLACE: Final = {"cell", "name", "system", "think"}
-_WHERE: Final = _PLACE | {"after", "on_full", "notes"}
+_WHERE: Final = _PLACE | {"after", "on_full", "notes", "wait"}
 
 
-class Chat:
+class Chat(Conversation):
     """A conversation: a tree of turns. Each answer is a `Turn`; the next one continues from the head, the turn that
     ran last.
 
@@ -46,11 +41,9 @@ class Chat:
     """
 
     def __init__(self, llm: Speaker, system: str | None = None, name: str = "default", **template: Any) -> None:
-        self.llm, self.name = llm, name
-        self._system, self._switches = system, template
+        super().__init__(llm, system, name)
+        self._switches = template
         self._prompts = Prompts(lambda: self.llm, template)
-        self._saved: SavedChat | None = None
-        self._tree = Tree(self._save)
 
     @classmethod
     def from_messages(cls, llm: Speaker, messages: Messages, name: str = "default", **template: Any) -> Chat:
@@ -95,6 +88,7 @@ class Chat:
           template.
         - `on_full`: what to do when the conversation and the answer do not fit in the context: "error", "shift",
           "drop-oldest" or "summarise-by TURN", as `OnFull` describes them.
+        - `wait`: waits for the job of a summary, which is needed first, and returns its reply; by default `Job.result`.
 
         Raises `TemplateError` if the model has no chat template or it refuses the messages, `PromptTooLong`,
         `UnknownTurn`, and `BadOption`. A job that fails, or is interrupted before its first token, leaves the
@@ -135,11 +129,14 @@ class Chat:
         """Answers to one message in several ways, written at once. `where`: cell, name, after and system as in `start`.
 
         Each is a turn that can be continued, the first becomes the head. Turns after the first are called NAME.2,
-        NAME.3 and so on. Answers may differ from those of single runs, within rounding.
+        NAME.3 and so on. Answers may differ from those of single runs, within rounding. In a full context "shift" is
+        "drop-oldest".
         """
         if not variants:
             raise BadOption("at least one way to answer is needed")
         longest = max(variants, key=lambda options: options.max_tokens)
+        if OnFull.read(where.get("on_full") or "error").how == "shift":
+            where["on_full"] = "drop-oldest"
         asked = self._prepare(text, where, longest)
         places = [
             replace(
@@ -147,16 +144,17 @@ class Chat:
             )
             for n, options in enumerate(variants)
         ]
-        wraps = [partial(record, self._tree, each, asked.plan.loss) for each in places]
+        ask = Ask()
+        wraps = [partial(record, self._tree, each, asked.plan.loss, ask=ask) for each in places]
         ledgers, chosen = [asked.plan.ledger] * len(variants), [asked.options(each) for each in variants]
         return self.llm.generate_together(ledgers, chosen, (*notes, *asked.plan.notes), wraps, caller=self)
 
     def samples(self, text: str, n: int, **options: Any) -> list[Turn]:
         """`n` answers to one message, written at once, each with the next seed. Arguments as in `start`."""
         where = {key: options.pop(key) for key in _WHERE & options.keys()}
-        first = GenerateOptions().replace_from(options).with_concrete_seed()
+        variants = samples(GenerateOptions().replace_from(options), n)
         with Stop():
-            return _turns(self.start_many(text, [first.with_seed(number) for number in range(n)], **where))
+            return _turns(self.start_many(text, variants, **where))
 
     def sweep(self, text: str, **options: Any) -> list[Turn]:
         """Answers to one message, written at once: one for every combination of the options that are given as lists,
@@ -170,14 +168,16 @@ class Chat:
         return self._prepare(text, {}, GenerateOptions()).plan.ledger
 
     def _prepare(self, text: str, where: dict[str, Any], options: GenerateOptions) -> Asked:
-        on_full = where.get("on_full")
-        ways = OnFull() if on_full is None else OnFull.read(on_full)
-        return self._prompts.ask(self._place(text, where), options, ways, self._tree.named)
+        on_full, wait = OnFull.read(where.get("on_full") or "error"), where.get("wait") or Job.result
+        return self._prompts.ask(self._place(text, where), options, on_full, self._tree.named, wait)
 
     def _place(self, text: str, where: dict[str, Any]) -> Place:
         """Where the turn of a message stands."""
         if not isinstance(text, str):
             raise BadOption(f"a message must be a text: got {type(text).__name__}")
+        for key in ("cell", "system"):
+            if not isinstance(where.get(key), str | None):
+                raise BadOption(f"{key} must be a text or None: got {type(where[key]).__name__}")
         after = where.get("after", ...)
         place = Place(message=text, **{key: where[key] for key in _PLACE & where.keys()})
         if place.name is not None:
@@ -185,7 +185,7 @@ class Chat:
         owned = self._tree.owned_by(place.cell, place.name)
         if place.name is None and owned is not None:
             place = replace(place, name=owned.name)
-        parent = self._tree.parent_for(owned, self[after] if isinstance(after, str) else after)
+        parent = self._tree.parent_for(owned, after if after is None or after is ... else self._present(after))
         system = place.system
         if system is None:
             system = parent.system if parent else self._system
@@ -196,7 +196,7 @@ class Chat:
 
     def again(self, turn: Turn | str, **options: Any) -> Turn:
         """Answer a turn's message again from the same point, as another branch; `options` are those that change."""
-        turn = self[turn] if isinstance(turn, str) else turn
+        turn = self._present(turn)
         chosen = {field.name: getattr(turn.options, field.name) for field in fields(turn.options)} | options
         return self.ask(turn.message, after=turn.parent, system=turn.system, **({"think": turn.think} | chosen))
 
@@ -221,65 +221,13 @@ class Chat:
     def fork(self, turn: Turn | str | None = None, name: str | None = None) -> Chat:
         """A conversation of its own that continues from a turn, or from the head. What both have in common is
         computed once."""
-        turn = self[turn] if isinstance(turn, str) else turn or self.head
+        turn = self.head if turn is None else self._present(turn)
         chat = Chat(self.llm, self._system, name or f"{self.name}-fork", **self._switches)
         parent = None
         for each in turn.path if turn else ():
             parent = replace(each, parent=parent, chat=chat)
             chat._tree.add(parent)
         return chat
-
-    # -- the tree -----------------------------------------------------------------------------------------
-
-    @property
-    def head(self) -> Turn | None:
-        """The turn that the next one continues from, None at the beginning."""
-        return self._tree.head
-
-    def path(self) -> tuple[Turn, ...]:
-        """The turns from the beginning of the conversation to the head."""
-        return self.head.path if self.head else ()
-
-    @property
-    def turns(self) -> tuple[Turn, ...]:
-        """The turns from the beginning of the conversation to the head."""
-        return self.path()
-
-    @property
-    def all_turns(self) -> tuple[Turn, ...]:
-        """The turns of every branch, in the order of their first running; without what a cell answered earlier."""
-        return self._tree.turns
-
-    @property
-    def stale(self) -> tuple[Turn, ...]:
-        """Turns that answered after one which has since been answered differently."""
-        return self._tree.stale()
-
-    @property
-    def begun(self) -> bool:
-        """Whether anything was ever said here, be it forgotten again."""
-        return self._tree.begun
-
-    def tree(self) -> ConversationTree:
-        """The whole tree, to look at."""
-        from ipyllama.display.tree import ConversationTree
-        from ipyllama.display.units import plural
-
-        rows, here = tree_rows(self._tree), len(self)
-        title = f"Chat {self.name!r} with {self.llm.name}: {plural(len(rows), 'turn')}"
-        return ConversationTree(title + (f", {here} of them on the way to the head" if here != len(rows) else ""), rows)
-
-    def __getitem__(self, name: str) -> Turn:
-        """A turn by its name, its number, its cell, or the beginning of its id or its cell's. Raises `UnknownTurn`."""
-        return self._tree.named(name)
-
-    def keep(self, folder: str | os.PathLike[str]) -> None:
-        """Save the conversation in a folder, now and after every change. Kernels may share it."""
-        from ipyllama.chat.saved import SavedChat
-
-        self._saved = SavedChat(folder, lambda problem: warnings.warn(problem, stacklevel=2))
-        if self.all_turns:
-            self._save(self._tree)
 
     def resume(self) -> Saved | None:
         """Take over what an earlier process left in the folder of `keep`; None where there is nothing.
@@ -294,89 +242,6 @@ class Chat:
         if saved is not None:
             self._tree.adopt(saved.turns, saved.head, saved.replaced)
         return saved
-
-    def use(self, llm: Speaker) -> None:
-        """Let this model answer from now on. One with other weights reads anew what was said."""
-        if llm.weights != self.llm.weights:
-            from ipyllama.chat.saved import Saved, reread
-
-            there = reread(Saved(self._tree.turns, self._tree.head, self._tree.replaced, llm.name, 0.0))
-            self._tree = Tree(self._save)
-            self._tree.adopt(there.turns, there.head, there.replaced)
-        self.llm = llm
-
-    def number(self, turn: Turn) -> int:
-        """The number of a turn in the tree, from 1; 0 for one that is not in it any more."""
-        return next((n for n, other in enumerate(self.all_turns, start=1) if other.id == turn.id), 0)
-
-    def export(self, path: str | os.PathLike[str]) -> None:
-        """Write what was said up to the head: Markdown into a file that ends in .md, messages into one that ends in
-        .json. Raises `BadOption` for other names and for what cannot be written."""
-        from ipyllama.chat.export import export
-
-        export(self, path)
-
-    def goto(self, turn: Turn | str | None) -> None:
-        """Let the next turn continue from this one; None is the beginning."""
-        self._tree.go_to(self[turn] if isinstance(turn, str) else turn)
-
-    def remove(self, turn: Turn | str) -> tuple[Turn, ...]:
-        """Forget a turn and all that continue it; returns them. `undo` brings them back."""
-        return self._tree.remove(self[turn] if isinstance(turn, str) else turn)
-
-    def rename(self, turn: Turn | str, name: str | None) -> Turn:
-        """Give a turn another name, or none. A name belongs to one turn: another that had it loses it."""
-        if name is not None:
-            check_name(name)
-        return self._tree.rename(self[turn] if isinstance(turn, str) else turn, name)
-
-    def undo(self) -> bool:
-        """Take back the last change of the tree: an answer, `goto`, `remove` or `rename`. False if there is none."""
-        return self._tree.undo()
-
-    @property
-    def system(self) -> str | None:
-        """The system prompt that the next turn inherits."""
-        return self.head.system if self.head else self._system
-
-    @property
-    def messages(self) -> Messages:
-        """The conversation up to the head, as OpenAI-style dicts."""
-        return self.head.messages if self.head else conversation(self._system, ())
-
-    def reset(self) -> None:
-        """Forget every turn: back to the beginning, with the system prompt of the beginning. What was kept on disk
-        stays there: `resume` brings it back.
-
-        A job that is still running then ends without a place in the conversation.
-        """
-        self._tree = Tree(self._save)
-        if self._saved is not None:
-            self._saved = self._saved.begin()
-
-    def __len__(self) -> int:
-        return len(self.turns)
-
-    def __bool__(self) -> bool:
-        return True  # a chat without turns is still a chat
-
-    def __repr__(self) -> str:
-        return f"<Chat {self.name!r} with {self.llm.name}: {len(self)} turn{'s' * (len(self) != 1)}>"
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        from ipyllama.display.markdown import markdown_html
-
-        title, pairs = repr(self), [(f"{m['role']}", m["content"]) for m in self.messages]
-        text = [title, *(f"{role}: {content}" for role, content in pairs)]
-        html = [f"<p>{escape(title)}</p>"]
-        for role, content in pairs:
-            body = markdown_html(content) if role == "assistant" else f"<p>{escape(content)}</p>"
-            html.append(f"<div><strong>{role}</strong>{body}</div>")
-        return {"text/plain": "\n\n".join(text), "text/html": "\n".join(html)}
-
-    def _save(self, tree: Tree) -> None:
-        if self._saved is not None and tree is self._tree:
-            self._saved.save(tree, self.llm)
 
 
 def _numbered(name: str | None, sample: int) -> str | None:

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 from ipyllama.errors import BadOption
 
 if TYPE_CHECKING:
-    from ipyllama.chat.chat import Chat
+    from ipyllama.chat.conversation import Conversation
 
 
-def export(chat: Chat, path: str | os.PathLike[str]) -> None:
+def export(chat: Conversation, path: str | os.PathLike[str]) -> None:
     """As `Chat.export`."""
     target = Path(path).expanduser()
-    if target.suffix == ".json":
+    kind = target.suffix.lower()
+    if kind == ".json":
         text = json.dumps(chat.messages, indent=2, ensure_ascii=False) + "\n"
-    elif target.suffix in (".md", ".markdown"):
+    elif kind in (".md", ".markdown"):
         text = markdown(chat)
     else:
         raise BadOption(f"{target.name} ends in neither .md nor .json: the name says what to write")
@@ -28,7 +29,7 @@ def export(chat: Chat, path: str | os.PathLike[str]) -> None:
         raise BadOption(f"{target} cannot be written: {error.strerror or error}") from None
 
 
-def markdown(chat: Chat) -> str:
+def markdown(chat: Conversation) -> str:
     """A heading for each turn, what the user said as a quotation, the answer as the model wrote it."""
     parts = [f"# {chat.name}", *([f"*{chat.system}*"] if chat.system else [])]
     for turn in chat.path():

@@ -12,11 +12,17 @@ from ipyllama.chat.messages import Messages
 from ipyllama.chat.room import OnFull, Room, leave_out, shift_between, summarised
 from ipyllama.chat.speaker import Speaker
 from ipyllama.chat.turn import Place, Turn, summary_turn
-from ipyllama.errors import BadOption, PromptTooLong, TemplateError
+from ipyllama.engine import Job
+from ipyllama.errors import BadOption, Interrupted, PromptTooLong, TemplateError
 from ipyllama.options import GenerateOptions
+from ipyllama.reply import Reply
+from ipyllama.thinking import split_thinking
 
 if TYPE_CHECKING:
     from ipyllama.engine import Shift
+
+Wait = Callable[[Job], Reply]
+"""Waits for a job's reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +45,17 @@ class Prompts:
     def __init__(self, llm: Callable[[], Speaker], switches: Mapping[str, Any]) -> None:
         self._llm, self._switches = llm, dict(switches)
 
-    def ask(self, place: Place, options: GenerateOptions, on_full: OnFull, named: Callable[[str], Turn]) -> Asked:
-        """The prompt of a message. `named` finds the turn that tells how to summarise.
+    def ask(
+        self,
+        place: Place,
+        options: GenerateOptions,
+        on_full: OnFull,
+        named: Callable[[str], Turn],
+        wait: Wait = Job.result,
+    ) -> Asked:
+        """The prompt of a message. `named` finds the turn that tells how to summarise, `wait` waits for the summary.
 
-        Raises `TemplateError`, `PromptTooLong`, `BadOption`, and `UnknownTurn`.
+        Raises `TemplateError`, `PromptTooLong`, `BadOption`, `UnknownTurn`, and `Interrupted` where the summary was.
         """
         plan, llm = self.plan(place), self._llm()
         room = Room.of(llm.n_ctx, options.max_tokens)
@@ -54,7 +67,7 @@ class Prompts:
             return self._shifted(place, plan, room)
         if on_full.how == "drop-oldest":
             return self._without(leave_out(self.plan, place, room), plan)
-        place = summarised(self.plan, place, room, named(on_full.by), partial(self._summarise, room))
+        place = summarised(self.plan, place, room, named(on_full.by), partial(self._summarise, room, wait))
         return self._without(place, plan, "; a summary stands for them")
 
     def plan(self, place: Place) -> PromptPlan:
@@ -102,6 +115,12 @@ class Prompts:
         asked = self._without(replace(place, moved=place.moved or shift is not None), whole)
         return replace(asked, shift=shift)
 
-    def _summarise(self, room: Room, place: Place) -> str:
-        options = GenerateOptions(max_tokens=room.answer, temperature=0)
-        return self._llm().generate(self.plan(place).ledger, options).result().text
+    def _summarise(self, room: Room, wait: Wait, place: Place) -> str:
+        options, plan = GenerateOptions(max_tokens=room.answer, temperature=0), self.plan(place)
+        try:
+            reply = wait(self._llm().generate(plan.ledger, options, caller=place.chat))
+        except Interrupted:
+            raise Interrupted from None  # what was written is no answer
+        if reply.finish_reason == "interrupted":
+            raise Interrupted
+        return split_thinking(reply.text, plan.text).answer or reply.text

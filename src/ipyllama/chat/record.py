@@ -8,7 +8,7 @@ from textwrap import shorten
 from typing import Final
 
 from ipyllama.chat.ledger import Loss
-from ipyllama.chat.tree import Tree
+from ipyllama.chat.tree import Ask, Tree
 from ipyllama.chat.turn import Place, Turn
 from ipyllama.ledger import Ledger
 from ipyllama.reply import Reply
@@ -17,19 +17,24 @@ MOST_NAMED: Final = 6
 """Stale turns that a note names."""
 
 
-def record(tree: Tree, place: Place, loss: Loss | None, reply: Reply, ledger: Ledger) -> Turn:
-    """The turn of a finished reply, put into the tree unless nothing was said. Runs on the model's worker thread."""
+def record(
+    tree: Tree, place: Place, loss: Loss | None, reply: Reply, ledger: Ledger, *, ask: Ask | None = None
+) -> Turn:
+    """The turn of a finished reply, put into the tree unless nothing was said. Runs on the model's worker thread, or
+    where a reply is replayed on that of the caller. `ask` is given where one question has several answers."""
     if loss is not None and reply.why is not None:
         reply = replace(reply, why=replace(reply.why, cause=loss.cause, detail=loss.note))
-    turn = Turn.of(reply, tree.counted(place), ledger)
     if not reply.tokens or reply.finish_reason == "error":
+        return Turn.of(reply, place, ledger)
+    ask = ask or Ask()
+    with tree.at_once():
+        turn = Turn.of(reply, tree.counted(place, ask), ledger)
+        stale = tree.add(turn, ask)
+        if stale:
+            note = f"these built on the earlier answer, run them again to bring them up to date: {_named(stale)}"
+            turn = replace(turn, notes=(*turn.notes, note))
+            tree.amend(turn)
         return turn
-    stale = tree.add(turn)
-    if stale:
-        note = f"these built on the earlier answer, run them again to bring them up to date: {_named(stale)}"
-        turn = replace(turn, notes=(*turn.notes, note))
-        tree.amend(turn)
-    return turn
 
 
 def _named(turns: Sequence[Turn]) -> str:

@@ -5,6 +5,9 @@
 
 Files are written whole or not at all, so whoever is killed loses at most the last change. Two kernels on a notebook
 share turns and never write the same file otherwise. Nothing that is read is executed or trusted to be well formed.
+
+A turn's file is deleted when no tree has the turn and this kernel cannot undo its removal; another kernel that can
+writes it again. Whoever writes, reads or deletes turns holds the folder's lock, so that none goes between the two.
 """
 
 from __future__ import annotations
@@ -14,17 +17,17 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
 from ipyllama.chat.tree import Tree, with_all_before
-from ipyllama.chat.turn import Place, Turn
+from ipyllama.chat.turn import Turn
+from ipyllama.chat.written import checked, is_id, of_turn, to_turn
 from ipyllama.errors import BadOption, BadState, StoreError
-from ipyllama.ledger import Ledger, Segment, common_prefix
-from ipyllama.options import GenerateOptions
 from ipyllama.prefix.store.local import LocalBackend
-from ipyllama.reply import Reply, Timings, Usage
 
 if TYPE_CHECKING:
     from ipyllama.chat.chat import Chat
@@ -33,7 +36,8 @@ if TYPE_CHECKING:
 FORMAT: Final = 1
 TREES: Final = 10
 """Of the latest kernels that are kept."""
-_PLACE: Final = ("message", "system", "cell", "run", "sample", "n_samples", "think", "dropped", "summary", "moved")
+UNUSED: Final = 64
+"""Turns that this kernel forgets before it looks which files nobody needs."""
 _LARGEST: Final = 64 << 20
 """Bytes of a file that is read."""
 
@@ -60,20 +64,24 @@ class SavedChat:
     def __init__(self, folder: str | os.PathLike[str], warn: Callable[[str], None]) -> None:
         self._backend, self._warn = LocalBackend(folder), warn
         self._own = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{secrets.token_hex(3)}"
-        self._written: dict[str, tuple[str, ...]] = {}  # the notes of each turn: all else follows from its id
+        self._written: dict[str, tuple[Turn, str]] = {}  # and the digest of what is in its file
+        self._listed: set[str] = set()  # turns that the own tree file has, so that nobody deletes them
+        self._look_at = UNUSED
         self._failed = False
 
     def save(self, tree: Tree, llm: Speaker) -> None:
         """Write down what is new. Where nothing can be written that is told once, and the conversation goes on."""
         try:
-            for turn in with_all_before(tree.turns):
-                if self._written.get(turn.id) != turn.notes:
-                    self._write(f"turns/{turn.id}.json", _of_turn(turn))
-                    self._written[turn.id] = turn.notes
-            first = not self._backend.exists(f"trees/{self._own}.json")
-            self._write(f"trees/{self._own}.json", _of_tree(tree, llm))
-            if first:
-                self._forget_old()
+            with self._alone() as alone:
+                if first := not self._backend.exists(f"trees/{self._own}.json"):
+                    self._listed = set()
+                turns = with_all_before(tree.turns)
+                for turn in turns:
+                    self._save_turn(turn)
+                self._write(f"trees/{self._own}.json", _of_tree(tree, turns, llm))
+                self._listed = {turn.id for turn in turns}
+                if alone and (first or self._n_unused() >= self._look_at):
+                    self._forget(tree.undoable())
         except (StoreError, OSError) as error:
             if not self._failed:
                 self._failed = True
@@ -86,10 +94,35 @@ class SavedChat:
     def load(self, chat: Chat) -> Saved | None:
         """What was left there last, by another kernel or before `begin`, as turns of `chat`; None where there is
         nothing. One that took everything back left nothing. Raises `BadState` where it cannot be read."""
-        for name, _ in self._trees():
-            if name != f"trees/{self._own}.json" and (saved := self._read_tree(name, chat)).turns:
-                return saved
+        if not self._trees():
+            return None
+        with self._alone():
+            for name, _ in self._trees():
+                if name != f"trees/{self._own}.json" and (saved := self._read_tree(name, chat)).turns:
+                    return saved
         return None
+
+    @contextmanager
+    def _alone(self) -> Iterator[bool]:
+        """Without other processes in the folder; False where it cannot be locked."""
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(self._backend.lock())
+                alone = True
+            except StoreError:
+                alone = False
+            yield alone
+
+    def _save_turn(self, turn: Turn) -> None:
+        turn_before, digest_before = self._written.get(turn.id, (None, ""))
+        there = turn.id in self._listed or (turn_before and self._backend.exists(f"turns/{turn.id}.json"))
+        if there and turn is turn_before:
+            return
+        content = of_turn(turn)
+        digest = _digest(content)
+        if not there or digest != digest_before:
+            self._write(f"turns/{turn.id}.json", content)
+        self._written[turn.id] = turn, digest
 
     def _read_tree(self, name: str, chat: Chat) -> Saved:
         content = self._read(name)
@@ -113,12 +146,13 @@ class SavedChat:
         while at is not None and at not in known:
             if any(at == seen for seen, _ in missing):
                 raise ValueError("a turn comes before itself")
-            content = self._read(f"turns/{_checked(at)}.json")
+            content = self._read(f"turns/{checked(at)}.json")
             missing.append((at, content))
             at = content["parent"]
         for each, content in reversed(missing):
             parent = known[content["parent"]] if content["parent"] is not None else None
-            known[each] = _to_turn(each, content, parent, chat)
+            known[each] = to_turn(each, content, parent, chat)
+            self._written[each] = known[each], _digest(content)
         return known[wanted]
 
     def _trees(self) -> list[tuple[str, float]]:
@@ -126,9 +160,24 @@ class SavedChat:
         found = [(item.name, item.used) for item in self._backend.items("trees") if item.name.endswith(".json")]
         return sorted(found, key=lambda each: -each[1])
 
-    def _forget_old(self) -> None:
+    def _n_unused(self) -> int:
+        return len(self._written) - len(self._listed)
+
+    def _forget(self, undoable: set[str]) -> None:
+        """Delete trees but the latest, then turns that none of these has and that cannot come back here."""
         for name, _ in self._trees()[TREES:]:
             self._backend.delete(name)
+        try:
+            trees = [self._read(name) for name, _ in self._trees()]
+            needed = undoable.union(*(each["turns"] + each["before"] for each in trees))
+        except (BadState, KeyError, TypeError):
+            return  # one cannot be read: nobody knows what it has
+        for item in list(self._backend.items("turns")):
+            turn_id = PurePosixPath(item.name).stem
+            if turn_id not in needed and is_id(turn_id) and item.name == f"turns/{turn_id}.json":
+                self._backend.delete(item.name)
+                self._written.pop(turn_id, None)
+        self._look_at = self._n_unused() + UNUSED
 
     def _write(self, name: str, content: Mapping[str, Any]) -> None:
         data = json.dumps({"format": FORMAT, "sha256": _digest(content), "content": content}, separators=(",", ":"))
@@ -168,92 +217,16 @@ def reread(saved: Saved) -> Saved:
     )
 
 
-def _of_tree(tree: Tree, llm: Speaker) -> dict[str, Any]:
+def _of_tree(tree: Tree, turns: Sequence[Turn], llm: Speaker) -> dict[str, Any]:
+    """`turns` are those of the tree and all before them."""
+    current = [turn.id for turn in tree.turns]
     return {
         "model": llm.name,
         "weights": llm.weights,
         "when": time.time(),
-        "turns": [turn.id for turn in tree.turns],
+        "turns": current,
+        "before": sorted({turn.id for turn in turns}.difference(current)),
         "head": tree.head.id if tree.head else None,
         "names": {turn.id: turn.name for turn in tree.turns if turn.name},
         "replaced": tree.replaced,
     }
-
-
-def _of_turn(turn: Turn) -> dict[str, Any]:
-    parent = turn.parent
-    before = parent.ledger if parent else Ledger()
-    kept = _kept(before, turn.ledger)
-    n_prompt = common_prefix(parent.prompt, turn.prompt) if parent else 0
-    return {
-        "parent": parent.id if parent else None,
-        "kept": kept,
-        "segments": [[s.sampled, s.together, s.tokens] for s in _after(turn.ledger, kept)],
-        "prompt": [n_prompt, turn.prompt[n_prompt:]],
-        "place": {key: getattr(turn, key) for key in _PLACE},
-        "options": asdict(turn.options),
-        "reply": {
-            field.name: getattr(turn, field.name)
-            for field in fields(Reply)
-            if field.name not in ("usage", "timings", "why", "replayed", "logprobs")
-        },
-        "usage": asdict(turn.usage),
-        "timings": asdict(turn.timings),
-    }
-
-
-def _to_turn(turn_id: str, content: dict[str, Any], parent: Turn | None, chat: Chat) -> Turn:
-    ledger = (parent.ledger if parent else Ledger()).head(content["kept"])
-    segments = [
-        Segment(_ids(tokens), bool(sampled), bool(together)) for sampled, together, tokens in content["segments"]
-    ]
-    n, rest = content["prompt"]
-    options = content["options"]
-    reply = content["reply"] | {"tokens": _ids(content["reply"]["tokens"]), "notes": tuple(content["reply"]["notes"])}
-    known: dict[str, Any] = content["place"]
-    place = Place(
-        parent=parent,
-        chat=chat,
-        prompt=(parent.prompt[:n] if parent else "") + str(rest),
-        options=GenerateOptions().replace_from(options),
-        **(known | {"summary": tuple(known["summary"]) if known["summary"] else None}),
-    )
-    made = Turn.of(
-        Reply(usage=Usage(**content["usage"]), timings=Timings(**content["timings"]), **reply),
-        place,
-        Ledger((*ledger.segments, *segments)),
-    )
-    if made.id != turn_id:
-        raise ValueError("its id is not that of its content")
-    return made
-
-
-def _kept(before: Ledger, ledger: Ledger) -> int:
-    """How many leading tokens both have, cut into the same segments."""
-    kept = 0
-    for one, other in zip(before.segments, ledger.segments, strict=False):
-        if one != other:
-            break
-        kept += len(one.tokens)
-    return kept
-
-
-def _after(ledger: Ledger, kept: int) -> list[Segment]:
-    found, at = [], 0
-    for segment in ledger.segments:
-        if at >= kept:
-            found.append(segment)
-        at += len(segment.tokens)
-    return found
-
-
-def _ids(tokens: list[Any]) -> tuple[int, ...]:
-    if not all(isinstance(token, int) and token >= 0 for token in tokens):
-        raise ValueError("token ids are whole numbers")
-    return tuple(tokens)
-
-
-def _checked(turn_id: str) -> str:
-    if len(turn_id) != 16 or not set(turn_id) <= set("0123456789abcdef"):
-        raise ValueError(f"{turn_id!r} is not the id of a turn")
-    return turn_id

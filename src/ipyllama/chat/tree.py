@@ -7,8 +7,9 @@ parent. Those are stale until they are answered again.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from types import EllipsisType
 from typing import Final
@@ -17,10 +18,14 @@ from ipyllama.chat.turn import Place, Turn
 from ipyllama.errors import BadOption, UnknownTurn
 from ipyllama.options import did_you_mean
 
-_State = tuple[tuple[Turn, ...], Turn | None, dict[str, str]]
+_State = tuple[object, tuple[Turn, ...], Turn | None, dict[str, str]]
 UNDO_STEPS: Final = 50
 SHORTEST: Final = 4
 """Characters of an id that tell which turn is meant."""
+
+
+class Ask:
+    """What one question gives, be it several answers: one number without a cell, one step of `undo`."""
 
 
 class Tree:
@@ -34,6 +39,7 @@ class Tree:
         self._head: Turn | None = None
         self._newest: dict[str, str] = {}  # of a replaced turn, what came in its place
         self._earlier: list[_State] = []
+        self._runs: weakref.WeakKeyDictionary[Ask, int] = weakref.WeakKeyDictionary()
         self.begun = False
         """whether anything was ever said here, be it taken back again"""
 
@@ -110,29 +116,35 @@ class Tree:
         current, known = {turn.id for turn in self._turns}, dict[str, bool]()
         return tuple(turn for turn in self._turns if _is_stale(turn, current, known))
 
-    def counted(self, place: Place) -> Place:
-        """A place with its `run`, for a turn that no cell owns: another than all others have, or that of the turn whose
-        name it has."""
+    def counted(self, place: Place, ask: Ask) -> Place:
+        """A place with its `run`, for a turn that no cell owns: that of the same question, or that of the turn whose
+        name it has, or another than all others have."""
         if place.cell is not None:
             return place
-        again = self.owned_by(None, place.name, place.sample)
-        latest = max((turn.run for turn in self._turns if turn.cell is None), default=0)
-        return replace(place, run=again.run if again else latest + 1)
+        if ask not in self._runs:
+            again = self.owned_by(None, place.name, place.sample)
+            latest = max((turn.run for turn in self._turns if turn.cell is None), default=0)
+            self._runs[ask] = again.run if again else latest + 1
+        return replace(place, run=self._runs[ask])
 
     # -- changing -----------------------------------------------------------------------------------------
 
-    def add(self, turn: Turn) -> tuple[Turn, ...]:
+    def at_once(self) -> AbstractContextManager[object]:
+        """What is done in this block is one change to other threads."""
+        return self._lock
+
+    def add(self, turn: Turn, ask: Ask | None = None) -> tuple[Turn, ...]:
         """Put a turn in the place of the one that its owner has, whose number it takes; make it the head if it is the
         first of its samples. Returns the turns that became stale."""
-        replaced = self.owned_by(turn.cell, turn.name, turn.sample)
-        with self._changing():
+        with self._changing(ask):
+            replaced = self.owned_by(turn.cell, turn.name, turn.sample)
             before = {other.id for other in self.stale()}
-            gone = [other.id for other in self._turns if other is replaced or _is_left_over(other, turn)]
+            gone = [other.id for other in self._turns if other is replaced or _is_left_over(other, turn, replaced)]
             others = [_without_name(other, turn.name) for other in self._turns if other.id not in (*gone, turn.id)]
             at = next((n for n, other in enumerate(self._turns) if other.id in (*gone, turn.id)), None)
             if at is None:  # samples are in their order, whichever ends first
                 at = next((n for n, other in enumerate(others) if _is_later_sample(other, turn)), len(others))
-            self._turns = (*others[:at], turn, *others[at:])
+            self._turns = _linked((*others[:at], turn, *others[at:]))
             self._newest.pop(turn.id, None)
             self._newest |= {old: turn.id for old in gone if old != turn.id}
             if turn.sample == 0:
@@ -142,7 +154,7 @@ class Tree:
     def amend(self, turn: Turn) -> None:
         """Put a turn in the place of the one with the same id."""
         with self._lock:
-            self._turns = tuple(turn if other.id == turn.id else other for other in self._turns)
+            self._turns = _linked(turn if other.id == turn.id else other for other in self._turns)
             self._changed(self)
 
     def adopt(self, turns: tuple[Turn, ...], head: Turn | None, replaced: Mapping[str, str]) -> None:
@@ -156,7 +168,7 @@ class Tree:
             gone = {turn.id: owners.get((turn.cell, turn.sample), turn.id) for turn in self._turns}
             here = [turn for turn in self._turns if gone[turn.id] == turn.id and turn.id not in known]
             here = [turn.with_name(None) if turn.name in names else turn for turn in here]
-            self._turns, self._head = (*turns, *here), head
+            self._turns, self._head = _linked((*turns, *here)), head
             self._newest |= {**replaced, **{old: new for old, new in gone.items() if old not in known}}
             self._newest = {old: new for old, new in self._newest.items() if old != new and old not in known}
 
@@ -179,19 +191,28 @@ class Tree:
     def rename(self, turn: Turn, name: str | None) -> Turn:
         """The same turn under another name, which no other turn has then."""
         with self._changing():
-            self._turns = tuple(_without_name(other, name) for other in self._turns)
-            renamed = turn.with_name(name)
-            self.amend(renamed)
-            return renamed
+            others = (_without_name(other, name) for other in self._turns)
+            self._turns = _linked(other.with_name(name) if other.id == turn.id else other for other in others)
+            return self.newest(turn)
 
     def undo(self) -> bool:
-        """Take the last change back, up to 50 of them; False if there is none."""
+        """Take the last change back, up to 50 of them; False if there is none. All answers to one question are one."""
         with self._lock:
             if not self._earlier:
                 return False
-            self._turns, self._head, self._newest = self._earlier.pop()
+            _, self._turns, self._head, self._newest = self._earlier.pop()
             self._changed(self)
             return True
+
+    def undoable(self) -> set[str]:
+        """Ids of all turns that `undo` can bring back, with those before them."""
+        with self._lock:
+            return {turn.id for turn in with_all_before(turn for _, turns, *_ in self._earlier for turn in turns)}
+
+    def settle(self) -> None:
+        """What was done so far cannot be undone any more."""
+        with self._lock:
+            self._earlier = []
 
     def _continues(self, turn: Turn, other: Turn) -> bool:
         """Whether the newest answers on the way to `turn` include `other`, or one from its cell."""
@@ -208,11 +229,19 @@ class Tree:
         return turn_id
 
     @contextmanager
-    def _changing(self) -> Iterator[None]:
+    def _changing(self, ask: Ask | None = None) -> Iterator[None]:
+        """All of a change, or none of it; a step of `undo`, unless the last one was for the same question."""
         with self._lock:
+            earlier, before = self._earlier, (ask, self._turns, self._head, dict(self._newest))
+            try:
+                if ask is None or not earlier or earlier[-1][0] is not ask:
+                    self._earlier = [*earlier[-UNDO_STEPS + 1 :], before]
+                yield
+            except BaseException:
+                _, self._turns, self._head, self._newest = before
+                self._earlier = earlier
+                raise
             self.begun = True
-            self._earlier = [*self._earlier[-UNDO_STEPS + 1 :], (self._turns, self._head, dict(self._newest))]
-            yield
             self._changed(self)
 
 
@@ -229,9 +258,22 @@ def with_all_before(turns: Iterable[Turn]) -> list[Turn]:
     return list(found.values())
 
 
-def _is_left_over(turn: Turn, new: Turn) -> bool:
-    """Whether its cell was run again with fewer samples."""
-    return new.cell is not None and turn.cell == new.cell and turn.sample >= new.n_samples
+def _linked(turns: Iterable[Turn]) -> tuple[Turn, ...]:
+    """The turns, each after its parent as that is among them: with the name that it has now."""
+    current = {turn.id: turn for turn in turns}
+    made: dict[str, Turn] = {}
+    for known in with_all_before(current.values()):
+        turn = current.get(known.id, known)
+        parent = made[turn.parent.id] if turn.parent else None
+        made[turn.id] = turn if turn.parent is parent else replace(turn, parent=parent)
+    return tuple(made[each] for each in current)
+
+
+def _is_left_over(turn: Turn, new: Turn, replaced: Turn | None) -> bool:
+    """Whether its cell, or the name that stands for one, was run again with fewer samples."""
+    if turn.cell is None and (replaced is None or turn.run != replaced.run):
+        return False
+    return turn.cell == new.cell and turn.sample >= new.n_samples
 
 
 def _is_later_sample(turn: Turn, new: Turn) -> bool:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field, fields, replace
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ipyllama.chat.messages import Messages, conversation
 from ipyllama.errors import BadOption
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from ipyllama.chat.chat import Chat
     from ipyllama.engine import Stream
     from ipyllama.widgets.tokens import TokenView
+
+LONGEST_NAME: Final = 80
+"""Characters."""
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots: of the two bases of a turn only one may have them
@@ -186,5 +189,8 @@ def summary_turn(message: str, text: str) -> Turn:
 
 def check_name(name: str) -> None:
     """Raise `BadOption` for what cannot be the name of a turn."""
-    if not name.strip() or name.lstrip("#").isdecimal() or name == "none" or not name.isprintable():
-        raise BadOption(f"'{name}' cannot be the name of a turn: it needs a letter, and 'none' is the beginning")
+    if not isinstance(name, str) or not name.strip() or name.lstrip("#").isdecimal() or not name.isprintable():
+        raise BadOption(f"'{name}' cannot be the name of a turn: it needs a letter")
+    if name == "none" or name != name.strip() or len(name) > LONGEST_NAME:
+        why = "that is the beginning" if name == "none" else f"1 to {LONGEST_NAME} characters, no space at the ends"
+        raise BadOption(f"'{name:.{LONGEST_NAME}}' cannot be the name of a turn: {why}")

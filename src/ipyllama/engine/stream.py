@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Generic, Self, TypeVar, cast
 
 from ipyllama.engine.job import STOP_PATIENCE, Job
@@ -23,10 +24,13 @@ class Stream(Generic[R]):
     Ctrl-C raises `Interrupted`; in the second, a cancelled task ends the answer, and the event loop is never blocked.
     """
 
-    def __init__(self, start: Callable[[], Job], *, slow_start: bool = False) -> None:
-        """`slow_start`: `start` may wait for the model, so that it cannot be called in an event loop."""
-        self._start, self._slow_start = start, slow_start
+    def __init__(self, start: Callable[..., Job], *, slow_start: bool = False) -> None:
+        """`slow_start`: `start` may wait for the model, so that it cannot be called in an event loop. It is then given
+        `wait`, a function that waits for a job whose reply it needs first."""
+        self._start = partial(start, wait=self._wait_for) if slow_start else start
+        self._slow_start = slow_start
         self._job: Job | None = None
+        self._first: Job | None = None
         self._cancelled = False
 
     @property
@@ -38,8 +42,9 @@ class Stream(Generic[R]):
         """End the answer now, from any thread; a loop over it gets what is there and ends. What has not begun never
         does."""
         self._cancelled = True
-        if self._job is not None:
-            self._job.cancel()
+        for job in (self._first, self._job):
+            if job is not None:
+                job.cancel()
 
     # An iterator is made for one loop, and only the loop holds it: it is closed when that is left, though a traceback
     # may keep all variables alive.
@@ -110,17 +115,27 @@ class Stream(Generic[R]):
 
     def _begin(self) -> Job | None:
         if self._job is None and not self._cancelled:
-            self._job = self._start()
-            if self._cancelled:  # in the meantime
+            try:
+                self._job = self._start()
+            except Interrupted:
+                if not self._cancelled:
+                    raise
+            if self._job is not None and self._cancelled:  # in the meantime
                 self._job.cancel()
         return self._job
+
+    def _wait_for(self, job: Job) -> Reply:
+        self._first = job
+        if self._cancelled:
+            job.cancel()
+        return job.result()
 
     async def _abegin(self) -> Job | None:
         if not self._slow_start:
             return self._begin()
         try:
             return await asyncio.shield(asyncio.to_thread(self._begin))
-        except asyncio.CancelledError:  # the thread goes on, what it begins does not
+        except asyncio.CancelledError:  # what the thread waits for ends, and what it begins
             self.cancel()
             raise
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,12 +12,13 @@ from ipyllama.errors import BadOption, Interrupted
 from ipyllama.magics.body import insert_variables
 from ipyllama.magics.look import show
 from ipyllama.magics.options import cell_help, parse_cell_line
-from ipyllama.options import GenerateOptions, combinations
+from ipyllama.options import GenerateOptions, combinations, samples
 from ipyllama.widgets.front import next_slot, running_cell
 
 if TYPE_CHECKING:
     from ipyllama.chat import Chat
     from ipyllama.display import View
+    from ipyllama.engine import Job
     from ipyllama.magics.config import Llama
     from ipyllama.magics.options import CellArgs
     from ipyllama.magics.session import Session
@@ -57,6 +59,7 @@ def run_cell(shell: Any, session: Session, config: Llama, front: FrontEnd, line:
             "system": system or None,
             "think": args.think,
             "on_full": args.on_full or config.on_full,
+            "wait": partial(_wait_for_summary, view),
         }
         if args.after is not None:
             where["after"] = None if args.after == "none" else args.after
@@ -89,6 +92,11 @@ def _view(shell: Any, args: CellArgs, config: Llama, front: FrontEnd) -> View:
     return LiveView(front.live.send, next_slot(), display_here)
 
 
+def _wait_for_summary(view: View, job: Job) -> Reply:
+    view.line("the context is full: summing up the oldest turns first")
+    return job.result()
+
+
 def _answer_together(
     shell: Any,
     session: Session,
@@ -102,8 +110,7 @@ def _answer_together(
     notes = options.pop("notes")
     options.pop("fresh")  # several answers at once are always computed
     if args.samples:
-        first = GenerateOptions().replace_from(options).with_concrete_seed()
-        variants = [first.with_seed(number) for number in range(args.samples)]
+        variants = samples(GenerateOptions().replace_from(options), args.samples)
         labels = [f"seed {each.seed}" for each in variants]
     else:
         lists = dict(args.sweep)

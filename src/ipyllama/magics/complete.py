@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ipyllama.magics.commands import COMMANDS
 from ipyllama.magics.options import CELL_OPTIONS
-from ipyllama.magics.parser import Command, Option, Values
+from ipyllama.magics.parser import Command, Option, Values, quoted
 
 if TYPE_CHECKING:
     from IPython.core.completer import CompletionContext, SimpleMatcherResult
@@ -51,7 +51,7 @@ def _subcommand(
     more = "..." in (command.argument or "") or not _has_argument(rest, command.options)
     if command.values and more and not fragment.startswith("-") and not _awaits(rest, command.options):
         offered = (name for name in names[command.values]() if name not in rest)
-        return _starting(fragment, [_quoted(name) for name in offered])
+        return _starting(fragment, [quoted(name) for name in offered])
     return _options_or_values(rest, fragment, command.options, names)
 
 
@@ -104,7 +104,7 @@ def _options_or_values(
     awaiting = _awaits(words, options)
     if awaiting is not None:
         offered = names[awaiting.values]() if awaiting.values else awaiting.choices
-        return _starting(fragment, [_quoted(name) for name in offered])
+        return _starting(fragment, [quoted(name) for name in offered])
     given = {word.partition("=")[0] for word in words}
     free = [option for option in options if option.repeat or not given.intersection(option.flags)]
     return _starting(fragment, [option.flags[-1] for option in free])
@@ -120,10 +120,6 @@ def _has_argument(words: Sequence[str], options: Sequence[Option]) -> bool:
     return any(
         not word.startswith("-") and _awaits(words[:number], options) is None for number, word in enumerate(words)
     )
-
-
-def _quoted(name: str) -> str:
-    return f'"{name}"' if re.search(r"\s", name) else name
 
 
 def _starting(fragment: str, words: Iterable[str]) -> list[str]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ipyllama.display.units import format_ago, plural
 from ipyllama.errors import BadOption, BadState
+from ipyllama.magics.parser import quoted, variable
+from ipyllama.magics.session import DEFAULT_CHAT
 
 if TYPE_CHECKING:
     from ipyllama.chat import Chat, Turn
@@ -29,11 +31,11 @@ def _goto(shell: Any, session: Session, args: LineArgs, view: View) -> None:
     chat = session.conversation(args.chat)
     if args.name == "none":
         chat.goto(None)
-        view.line("the next cell begins at the beginning; %llama undo goes back")
+        view.line(f"{next_cell(chat.name)} begins at the beginning; {_undo_line(args)} goes back")
         return
     turn = chat[args.name or ""]
     chat.goto(turn)
-    view.line(f"the next cell continues from {_called(chat, turn)}; %llama undo goes back")
+    view.line(f"{next_cell(chat.name)} continues from {_called(chat, turn)}; {_undo_line(args)} goes back")
 
 
 def _rm(shell: Any, session: Session, args: LineArgs, view: View) -> None:
@@ -42,7 +44,7 @@ def _rm(shell: Any, session: Session, args: LineArgs, view: View) -> None:
     called = _called(chat, turn)
     more = len(chat.remove(turn)) - 1
     others = f" and {plural(more, 'turn')} that continued it" if more else ""
-    view.line(f"{called}{others} forgotten; %llama undo brings it back")
+    view.line(f"{called}{others} forgotten; {_undo_line(args)} brings {'them' if more else 'it'} back")
 
 
 def _rename(shell: Any, session: Session, args: LineArgs, view: View) -> None:
@@ -66,9 +68,7 @@ def _history(shell: Any, session: Session, args: LineArgs, view: View) -> Any:
 
 
 def _copy(shell: Any, session: Session, args: LineArgs, view: View) -> None:
-    name = args.name or ""
-    if not name.isidentifier():
-        raise BadOption(f"'{name}' cannot be the name of a variable")
+    name = variable(args.name or "")
     messages = session.conversation(args.chat).messages
     shell.user_ns[name] = messages
     view.line(f"{name} holds {plural(len(messages), 'message')}, as OpenAI-style dicts")
@@ -95,10 +95,19 @@ def _resume(shell: Any, session: Session, args: LineArgs, view: View) -> Any:
         raise BadOption(f"there is no saved conversation '{chat.name}' of this notebook: ask something in a cell")
     session.last = saved.head
     other = f" with {saved.model}" if saved.model != chat.llm.name else ""
-    view.line(f"resumed what was left {format_ago(saved.when)}{other}: the next cell continues it")
+    view.line(f"resumed what was left {format_ago(saved.when)}{other}: {next_cell(chat.name)} continues it")
     if saved.reread:
         view.line(f"{chat.llm.name} has other weights than then: what was said is kept, and read anew from its words")
     return chat.tree()
+
+
+def next_cell(chat: str) -> str:
+    """The cell that goes on with a conversation."""
+    return "the next cell" if chat == DEFAULT_CHAT else f"the next cell with --chat {quoted(chat)}"
+
+
+def _undo_line(args: LineArgs) -> str:
+    return f"%llama undo --chat {quoted(args.chat)}" if args.chat else "%llama undo"
 
 
 def _called(chat: Chat, turn: Turn) -> str:

@@ -10,7 +10,7 @@ from ipyllama.display.units import format_bytes, format_count, plural
 from ipyllama.errors import BadOption
 from ipyllama.magics.cache import run_cache
 from ipyllama.magics.commands import CacheArgs, LineArgs, LookArgs, line_help, parse_line
-from ipyllama.magics.conversation import CONVERSATION, run_conversation
+from ipyllama.magics.conversation import CONVERSATION, next_cell, run_conversation
 from ipyllama.magics.look import run_look
 from ipyllama.magics.why import run_why
 
@@ -126,9 +126,9 @@ def _facts(session: Session, llm: LLM) -> dict[str, object]:
 
 
 def _reset(session: Session, args: LineArgs, view: View) -> None:
-    turns = session.reset(args.chat)
+    name, turns = session.reset(args.chat)
     forgotten = f"forgot {plural(turns, 'turn')}" if turns else "there was nothing to forget"
-    view.line(f"{forgotten}: the next cell begins a new conversation")
+    view.line(f"{forgotten}: {next_cell(name)} begins a new conversation")
 
 
 def _name(args: LineArgs) -> str:

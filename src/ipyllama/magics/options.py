@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import keyword
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, get_args
 
 from ipyllama.errors import BadOption
 from ipyllama.magics.help import render_cell_help
-from ipyllama.magics.parser import Option, OptionParser, number, positive, seed, split_line, whole
+from ipyllama.magics.parser import Option, OptionParser, number, positive, seed, split_line, variable, whole
 from ipyllama.options import GenerateOptions, Reuse, did_you_mean, option_names
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _DEFAULT: Final = GenerateOptions()
-
-
-def _variable(text: str) -> str:
-    if not text.isidentifier() or keyword.iskeyword(text):
-        raise BadOption(f"'{text}' cannot be the name of a variable")
-    return text
 
 
 def _name(text: str) -> str:
@@ -34,8 +28,8 @@ def _sweep(text: str) -> tuple[str, list[Any]]:
     name, _, values = text.partition("=")
     name = name.lstrip("-").replace("-", "_")
     option = next((option for option in CELL_OPTIONS if option.flags[-1] == "--" + name.replace("_", "-")), None)
-    if option is not None and option.repeat:
-        raise BadOption(f"{name} takes several values itself and cannot be swept: use a cell for each")
+    if option is not None and (option.repeat or name == "grammar"):
+        raise BadOption(f"{name} cannot be swept: use a cell for each")
     if option is None or name not in option_names():
         hint = did_you_mean(name, option_names()) or "as in temperature=0.2,0.7"
         raise BadOption(f"'{name}' is no sampling option: {hint}")
@@ -127,7 +121,7 @@ CELL_OPTIONS: Final = (
         help="tokens: below the answer each token, coloured by how likely it was, with alternatives",
         choices=("tokens",),
     ),
-    Option(("-o", "--out"), "VAR", _variable, "store the Reply (text, tokens, usage, timings) in this variable"),
+    Option(("-o", "--out"), "VAR", variable, "store the Reply (text, tokens, usage, timings) in this variable"),
     Option(("-q", "--quiet"), help="show nothing"),
     Option(("--plain",), help="show the answer without Stop and Copy, as in front ends that have no live views"),
     Option(("--no-stream",), help="show the answer once, when it is complete"),
@@ -175,6 +169,8 @@ def parse_cell_line(line: str) -> CellArgs:
     _DEFAULT.replace_from(overrides)  # out of range is an error here, before a model is loaded
     _refuse_together(values)
     values["sweep"] = tuple(values.pop("sweep", ()))
+    if twice := [name for name, n in Counter(name for name, _ in values["sweep"]).items() if n > 1]:
+        raise BadOption(f"--sweep: {twice[0]} is there twice: write all its values behind one, as {twice[0]}=1,2,3")
     if values.pop("no_think", False):
         values["think"] = False
     return CellArgs(stream=not values.pop("no_stream", False), overrides=overrides, **values)

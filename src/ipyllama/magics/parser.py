@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import keyword
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -71,6 +72,18 @@ def number(text: str) -> float:
 def seed(text: str) -> int | str:
     """A whole number, or "random". Raises `BadOption`."""
     return text if text == "random" else whole(text)
+
+
+def variable(text: str) -> str:
+    """The name of a variable. Raises `BadOption`."""
+    if not text.isidentifier() or keyword.iskeyword(text):
+        raise BadOption(f"'{text}' cannot be the name of a variable")
+    return text
+
+
+def quoted(text: str) -> str:
+    """A word as it is written on a magic's line."""
+    return '"{}"'.format(text.replace('"', '\\"')) if re.search(r"[\s'\"]", text) else text
 
 
 class OptionParser:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -30,8 +31,19 @@ class Session:
         self._execution: object = None
         self.paused = False
         """whether models look up and save nothing"""
-        self.last: Reply | None = None
-        """the newest answer of a cell"""
+        self._last: Reply | None = None
+        self._in_use: Chat | None = None
+
+    @property
+    def last(self) -> Reply | None:
+        """The newest answer of a cell."""
+        return self._last
+
+    @last.setter
+    def last(self, reply: Reply | None) -> None:
+        self._last = reply
+        if (chat := getattr(reply, "chat", None)) is not None:  # a turn, and no answer to `--raw`
+            self._in_use = chat
 
     @property
     def answering(self) -> LLM | None:
@@ -122,6 +134,7 @@ class Session:
             chat = self._chats[key] = llm.chat(system=system or None, name=key[1])
             _keep(chat)
         chat.use(llm)  # the model may have been unloaded and loaded again
+        self._in_use = chat
         return chat
 
     @property
@@ -144,12 +157,10 @@ class Session:
         return next((llm for llm in self.llms if llm.name == reply.model), None)
 
     def conversation(self, name: str | None = None) -> Chat:
-        """A conversation with the model that answers; without a name the one of the newest answer, or the default one.
-        Raises `ModelNotFound` where none is called that."""
-        from ipyllama.chat import Turn
-
-        if name is None and isinstance(self.last, Turn) and self.last.chat is not None:
-            return self.last.chat
+        """A conversation with the model that answers; without a name the one in use, which a cell asked in last, or the
+        default one. Raises `ModelNotFound` where none is called that."""
+        if name is None and self._in_use is not None:
+            return self._in_use
         name = name or DEFAULT_CHAT
         chat = self._chats.get((self.current.path.resolve(), name))
         if chat is None:
@@ -180,26 +191,31 @@ class Session:
         return [*(turn.name for turn in chat.all_turns if turn.name), *map(str, range(1, len(chat.all_turns) + 1))]
 
     def begin(self, llm: LLM, name: str | None) -> Chat:
-        """The conversation of this name, which may not have begun yet."""
-        return self.chat(llm, name, "")
+        """The conversation of this name, which may not have begun yet; without a name the one in use."""
+        return self.chat(llm, name or self._name_in_use, "")
+
+    @property
+    def _name_in_use(self) -> str:
+        return self._in_use.name if self._in_use is not None else DEFAULT_CHAT
 
     def owner(self, cell: str | None, execution: object) -> str | None:
         """The cell that owns the turn of this execution: only the first, where a loop asks several times."""
         first, self._execution = execution != self._execution, execution
         return cell if first else None
 
-    def reset(self, name: str | None) -> int:
-        """Forget a conversation with every model; how many turns that were. Raises `ModelNotFound` for a wrong name."""
-        wanted = name or DEFAULT_CHAT
+    def reset(self, name: str | None) -> tuple[str, int]:
+        """Forget a conversation with every model, without a name the one in use; its name, and how many turns it had.
+        Raises `ModelNotFound` for a wrong name."""
+        wanted = name or self._name_in_use
         chats = [chat for (_, chat_name), chat in self._chats.items() if chat_name == wanted]
         if not chats and name is not None:
             hint = did_you_mean(name, self.chat_names) or f"there are: {', '.join(self.chat_names) or 'none'}"
             raise ModelNotFound(f"no conversation is called '{name}': {hint}")
-        turns = sum(len(chat) for chat in chats)
+        turns = sum(len(chat.all_turns) for chat in chats)
         for chat in chats:
             chat.reset()
         self.last = None
-        return turns
+        return wanted, turns
 
     def chats_of(self, llm: LLM) -> dict[str, int]:
         """Number of turns of each conversation with this model that has begun."""
@@ -217,7 +233,7 @@ class Session:
         """Free every model that was loaded here."""
         for llm in self.llms:
             llm.close()
-        self._llms, self._current, self._chats = [], None, {}
+        self._llms, self._current, self._chats, self._in_use = [], None, {}, None
 
 
 def _pause(llm: LLM, paused: bool) -> None:
@@ -229,7 +245,10 @@ def _keep(chat: Chat) -> None:
     from ipyllama.prefix.location import chats_location, file_name
 
     if (folder := chats_location()) is not None:
-        chat.keep(folder / file_name(chat.llm.name) / file_name(chat.name))
+        name = file_name(chat.name)
+        if name != chat.name:  # another conversation's name may give the same
+            name = f"{name}-{hashlib.sha256(chat.name.encode('utf-8', 'replace')).hexdigest()[:8]}"
+        chat.keep(folder / file_name(chat.llm.name) / name)
 
 
 def _load_summary(llm: LLM, seconds: float | None) -> str:

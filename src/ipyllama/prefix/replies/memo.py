@@ -6,12 +6,14 @@ import contextlib
 import dataclasses
 import json
 import logging
+import math
 import os
 import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -148,6 +150,8 @@ class Replies:
                 try:
                     memory = joblib.Memory(self.location, results.NAME, verbose=0, backend_options=options)
                     memoised = memory.cache(recorded, ignore=["entry"])
+                    # It warns of large arguments where noting them takes long. Ours are small: the disk is busy.
+                    memoised._persist_input = partial(memoised._persist_input, this_duration_limit=math.inf)
                     # At its first question joblib compares the function with the one that filled the folder.
                     memoised.check_call_in_cache("", None)
                     self._memory, self._memoised = memory, memoised
