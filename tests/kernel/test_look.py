@@ -27,6 +27,22 @@ def test_quiet_shows_none_and_raw_does(smol: Kernel) -> None:
     assert smol.run("%llama tokens").text == raw["text/plain"]
 
 
+def test_without_widgets_only_the_static_form_is_shown(smol: Kernel) -> None:
+    def slots(result) -> list[bool]:
+        return ["ipyllama-slot" in bundle["text/html"] for bundle in result.bundles if "bits" in bundle["text/plain"]]
+
+    cell = "%%llama --show tokens -n 3 -o reply\nName a river."
+    assert slots(smol.run(cell, cell="a")) == [True]
+    assert slots(smol.run(cell.replace("-n", "--plain -n"), cell="a")) == [False]
+    assert slots(smol.run("reply.token_view()", cell="b")) == [True]
+    smol.run("%config Llama.widgets = False")
+    assert slots(smol.run(cell, cell="a")) == [False]
+    assert slots(smol.run("%llama tokens", cell="b")) == [False]
+    assert slots(smol.run("%llama sample x", cell="b")) == [False]
+    smol.run("%config Llama.widgets = True")
+    assert slots(smol.run("%llama sample x", cell="b")) == [True]
+
+
 def test_what_was_interrupted_is_shown(bigram: Kernel) -> None:
     running = bigram.start("%%llama --raw --show tokens -n 900\nabc")
     shown = bigram.wait_for_words(running)

@@ -92,6 +92,19 @@ def test_stop_keeps_what_there_is(load: Load) -> None:
     wait(lambda: view.running == {})
 
 
+def test_stopped_before_it_begins_it_is_no_turn(load: Load) -> None:
+    llm = load("llama", n_ctx=8192)
+    view, seen = asked(llm).token_view(), []
+    view.observe(lambda change: seen.append(change["new"]), "running")
+    job = endless(llm)
+    tell(view, kind="branch", answer=0, at=3, token=300)
+    tell(view, kind="stop")
+    wait(lambda: len(seen) == 2)  # the front end was told that it began, and that it ended
+    assert (seen[0]["text"], seen[1], len(view.replies)) == ("", {}, 1)
+    job.cancel()
+    assert len(view.replies[0].chat.all_turns) == 1
+
+
 def test_what_cannot_be_branched_is_said(load: Load) -> None:
     llm = load("llama")
     view = llm.complete("abc", max_tokens=3, logprobs=2).token_view()

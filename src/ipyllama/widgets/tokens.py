@@ -59,12 +59,11 @@ class TokenView(PlayView):
     def branch(self, answer: int, at: int, token: int) -> None:
         """Begin a branch of one of `replies` and return at once; it is shown as it is written, and is among `replies`
         then."""
-        self._stopped.clear()
-        self.worker.do(lambda: self._branch(answer, at, token))
+        stopped = self._stopped = threading.Event()
+        self.worker.do(lambda: self._branch(answer, at, token, stopped))
 
     def stop(self) -> None:
-        """End the branch that is being written; what there is stays, as a turn."""
-        self.worker.clear()
+        """End the branch that was begun last; what there is stays, as a turn."""
         self._stopped.set()
         if (job := self._job) is not None:
             job.cancel()
@@ -79,7 +78,7 @@ class TokenView(PlayView):
             case {"kind": "stop"}:
                 self.stop()
 
-    def _branch(self, answer: int, at: int, token: int) -> None:
+    def _branch(self, answer: int, at: int, token: int, stopped: threading.Event) -> None:
         try:
             turn = self.replies[answer]
             if not isinstance(turn, Turn) or turn.chat is None or turn.logprobs is None:
@@ -88,7 +87,7 @@ class TokenView(PlayView):
             self._job = turn.chat.start_branch(turn, at, token)
             label = f'Branch at token {at}: "{_piece(turn, at, token)}"'
             self.problem, self.running = "", {"label": label, "text": ""}
-            if self._stopped.is_set():
+            if stopped.is_set():
                 self._job.cancel()
             self._add(self._job.run(_Growing(self)), label)
         except (LlamaError, IndexError) as error:

@@ -31,11 +31,6 @@ class Worker:
                 self._runs = True
                 threading.Thread(target=self._work, name=self._name, daemon=True).start()
 
-    def clear(self) -> None:
-        """Forget what waits."""
-        with self._lock:
-            self._waiting.clear()
-
     def _work(self) -> None:
         while (what := self._next()) is not None:
             try:
