@@ -12,6 +12,7 @@ from ipyllama.magics.cache import run_cache
 from ipyllama.magics.commands import CacheArgs, LineArgs, LookArgs, line_help, parse_line
 from ipyllama.magics.conversation import CONVERSATION, next_cell, run_conversation
 from ipyllama.magics.look import run_look
+from ipyllama.magics.panel import run_panel
 from ipyllama.magics.why import run_why
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ def run_line(shell: Any, session: Session, line: str, *, live: bool = True) -> N
     view = make_view(shell)
     if isinstance(args, LookArgs):
         run_look(session, args, view, live=live)
+        return
+    if args.command == "chat":
+        run_panel(session, args, live=live)
         return
     if isinstance(args, CacheArgs):
         shown = run_cache(session, args, view)
