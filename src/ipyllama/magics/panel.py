@@ -8,12 +8,13 @@ from ipyllama.magics.look import show
 
 if TYPE_CHECKING:
     from ipyllama.magics.commands import LineArgs
+    from ipyllama.magics.config import Llama
     from ipyllama.magics.session import Session
 
 
-def run_panel(session: Session, args: LineArgs, *, live: bool) -> None:
+def run_panel(session: Session, config: Llama, args: LineArgs) -> None:
     """Run `%llama chat`. Raises `NoModelLoaded`, and `ModelNotFound` where the cells of no conversation are wanted."""
     if args.cells:
         print("\n\n".join(session.conversation(args.name).cells()))  # noqa: T201 - code to copy is the output
     else:
-        show(session.panel(args.name), live=live)
+        show(session.panel(args.name, config.system, **config.sampling()), live=config.widgets)

@@ -201,14 +201,13 @@ class Session:
     def _name_in_use(self) -> str:
         return self._in_use.name if self._in_use is not None else DEFAULT_CHAT
 
-    def panel(self, name: str | None) -> ChatPanel:
-        """A panel of the conversation of this name, which may not have begun yet; without one of that in use."""
-        from ipyllama.chat import Turn
+    def panel(self, name: str | None, system: str, **options: Any) -> ChatPanel:
+        """A panel of the conversation of this name, or of that in use; one that begins does so with `system`."""
         from ipyllama.display.views import NullView
         from ipyllama.widgets.panel import ChatPanel
 
-        used = self.last.chat if name is None and isinstance(self.last, Turn) else None
-        return ChatPanel(used or self.begin(self.current, name), load=lambda path: self.find_or_load(path, NullView()))
+        chat = self.chat(self.current, name or self._name_in_use, system)
+        return ChatPanel(chat, load=lambda path: self.find_or_load(path, NullView()), **options)
 
     def owner(self, cell: str | None, execution: object) -> str | None:
         """The cell that owns the turn of this execution: only the first, where a loop asks several times."""

@@ -65,8 +65,8 @@ class ChatPanel(PlayView):
         self._unwatch()
         super().close()
 
-    def _show_live(self) -> None:
-        super()._show_live()
+    def show_live(self) -> None:
+        super().show_live()
         self._unwatch = self.chat.watch(lambda: self.worker.do(self._follow, "follow"))
 
     def bundle(self) -> Bundle:

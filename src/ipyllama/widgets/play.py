@@ -44,8 +44,8 @@ class PlayView(WidgetView):
         hear_no_more(self.slot)
         super().close()
 
-    def _show_live(self) -> None:
-        super()._show_live()
+    def show_live(self) -> None:
+        super().show_live()
         hear(self.slot, self._take)
 
     def __str__(self) -> str:
