@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from ipyllama import _core, crash
-from ipyllama.engine import Engine, Job, Opening, Request, Shift, Stream, gather
+from ipyllama.engine import Engine, Job, KVBoard, KVMap, Opening, Request, Shift, Stream, gather
 from ipyllama.engine.capability import Capability, CapabilityProbe
 from ipyllama.engine.embed import STEP
 from ipyllama.engine.engine import Wrap
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ipyllama.chat import Chat, ChatTemplate
     from ipyllama.embed import Pooling, TextEncoder, TooLong
     from ipyllama.explain import Explanation
+    from ipyllama.widgets.kv import KVView
 
 Prompt = str | Sequence[str]
 """A text, or the parts of one: what other prompts share, then what they do not."""
@@ -305,6 +306,23 @@ class LLM(Looks):
     def n_live(self) -> int:
         """Tokens whose KV is in the context now."""
         return self._engine.n_live
+
+    def kv(self) -> KVMap:
+        """What is in the context's cells now, sequence by sequence, and where it came from. Waits for nothing."""
+        runs = self._kv_board().runs()
+        one_state = "a recurrent model sums all tokens up in one state: they take no cells"
+        return KVMap(self.n_ctx, runs, self.name, one_state if self._model.is_recurrent else "")
+
+    def kv_view(self) -> KVView:
+        """The same as a live view in the notebook: it follows what is evaluated."""
+        from ipyllama.widgets.kv import KVView
+
+        return KVView(self.kv, self._kv_board(), self.vocab)
+
+    def _kv_board(self) -> KVBoard:
+        self._require_generation()
+        assert self._engine.board is not None
+        return self._engine.board
 
     @property
     def n_busy(self) -> int:

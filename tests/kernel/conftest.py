@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from kernel.session import Kernel
+from kernel.session import FORGET, Kernel
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,5 @@ def use(kernel: Kernel, tiny: Callable[[str], Path]) -> Callable[[str], Kernel]:
 
 
 def _use(kernel: Kernel, path: Path) -> Kernel:
-    session = "get_ipython().magics_manager.registry['LlamaMagics'].session"
-    forget = f"for name in {session}.chat_names: {session}.reset(name)"
-    kernel.run(f'%llama load "{path}" --threads 1\n%llama reset\n{forget}')
+    kernel.run(f'%llama load "{path}" --threads 1\n{FORGET}')
     return kernel

@@ -22,6 +22,10 @@ PATIENCE = 120.0
 DEAD = 3
 """Seconds without an answer after which a front end takes a kernel for dead."""
 
+_SESSION = "get_ipython().magics_manager.registry['LlamaMagics'].session"
+FORGET = f"%llama reset\nfor name in {_SESSION}.chat_names: {_SESSION}.reset(name)"
+"""A cell that makes a kernel forget its conversations."""
+
 Message = dict[str, Any]
 
 

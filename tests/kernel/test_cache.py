@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from kernel.session import Kernel
+from kernel.session import FORGET, Kernel
 
 STORY = "The quick brown fox jumps over the lazy dog. " * 12
 
@@ -28,7 +28,7 @@ def shared(new_kernel: Callable[..., Kernel], store: Path) -> Kernel:
 @pytest.fixture
 def kernel(shared: Kernel, tiny: Callable[[str], Path]) -> Iterator[Kernel]:
     """The kernel, a tiny model answering, nothing kept and no conversation yet."""
-    shared.run(f'%llama load "{tiny("llama")}" --threads 1\n%llama cache clear --yes\n%llama reset')
+    shared.run(f'%llama load "{tiny("llama")}" --threads 1\n%llama cache clear --yes\n{FORGET}')
     yield shared
     shared.run("%llama cache on\n%llama unload")
 

@@ -184,11 +184,11 @@ def test_a_message_that_fills_the_context_alone_is_too_long_in_any_case(load: Lo
 
 def test_several_answers_move_nothing(load: Load) -> None:
     """What is left out for them is computed anew: nothing that follows is inexact because of it."""
-    chat, turns = talk(load("llama", n_ctx=N_CTX), 3), []
+    (chat, _), turns = talk(load("llama", n_ctx=N_CTX), 3), []
     while not turns or not turns[0].dropped:
-        turns = chat[0].samples("And now?", 2, max_tokens=24, on_full="shift")
+        turns = chat.samples("And now?", 2, max_tokens=24, on_full="shift")
     assert not any(turn.moved for turn in turns)
-    assert chat[0].ask("And then?", max_tokens=4).exact
+    assert chat.ask("And then?", max_tokens=4).exact
 
 
 @pytest.mark.parametrize("arch", ARCHS)

@@ -4,6 +4,7 @@ from ipyllama.engine.answer import Opening, Request
 from ipyllama.engine.engine import Engine
 from ipyllama.engine.gather import gather
 from ipyllama.engine.job import Job
+from ipyllama.engine.kv import KVBoard, KVMap
 from ipyllama.engine.schedule import PIECE, piece_ends, shared_end
 from ipyllama.engine.states import Shift, Start, States
 from ipyllama.engine.stream import Stream
@@ -13,6 +14,8 @@ __all__ = [
     "PIECE",
     "Engine",
     "Job",
+    "KVBoard",
+    "KVMap",
     "Opening",
     "Request",
     "Shift",

@@ -20,6 +20,7 @@ from ipyllama.engine import native_log
 from ipyllama.engine.answer import Answer, Request, unbegun_reply
 from ipyllama.engine.generate import Generation
 from ipyllama.engine.job import Job
+from ipyllama.engine.kv import KVBoard
 from ipyllama.engine.states import States
 from ipyllama.engine.task import Task
 from ipyllama.engine.together import Together
@@ -99,6 +100,11 @@ class Engine:
     def context(self) -> _core.Context | None:
         """The context that generates, for tasks on the worker thread."""
         return self._context
+
+    @property
+    def board(self) -> KVBoard | None:
+        """What is in the context, for any thread; None for a model that does not generate."""
+        return self._live.board if self._live else None
 
     @property
     def n_live(self) -> int:

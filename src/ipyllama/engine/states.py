@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ipyllama import _core
+from ipyllama.engine.kv import KVBoard
 from ipyllama.ledger import Ledger
 from ipyllama.options import Reuse
 from ipyllama.why import Why
@@ -41,6 +42,9 @@ class Start:
 
 class States(Protocol):
     """The active sequence, and how a prompt's beginning gets into it. Only the worker thread touches it."""
+
+    board: KVBoard
+    """tells others what is in the context"""
 
     @property
     def sequence(self) -> _core.Sequence: ...

@@ -59,6 +59,7 @@ class Together:
             while self._branches or (self._waiting and not self._gives_way()):
                 self._fill()
                 self._step()
+                self._tell()
         except Aborted:
             if not all(answer.job.cancelled for answer in self._answers):
                 raise
@@ -69,6 +70,8 @@ class Together:
         finally:
             for branch in self._branches:
                 branch.sequence.close()
+            self._branches.clear()
+            self._tell()
             if len(self._shared):
                 self._live.finish(self._shared)
 
@@ -150,6 +153,14 @@ class Together:
             self._context.decode(batch)
         for branch in list(self._branches):
             self._take(branch)
+
+    def _tell(self) -> None:
+        """Let others see what the branches hold."""
+        n = len(self._shared)
+        self._live.board.fork(
+            n if self._branches else 0,
+            [(each.sequence.id, each.answer.request.prompt.tokens[n:], each.answer.sampled) for each in self._branches],
+        )
 
     def _take(self, branch: _Branch) -> None:
         """Sample the next token; the branch ends if its answer does."""

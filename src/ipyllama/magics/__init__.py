@@ -19,7 +19,7 @@ from ipyllama.magics.line import run_line
 from ipyllama.magics.options import llama_arguments
 from ipyllama.magics.session import Session
 from ipyllama.stop import Stop
-from ipyllama.widgets.front import FrontEnd
+from ipyllama.widgets.front import FrontEnd, allow
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -107,4 +107,5 @@ def unregister(shell: Any) -> None:
     if magics.matcher in (matchers := shell.Completer.custom_matchers):
         matchers.remove(magics.matcher)
     magics.front.close()
+    allow(True)
     magics.session.close()

@@ -85,7 +85,7 @@ def run_cell(shell: Any, session: Session, config: Llama, front: FrontEnd, line:
 def _view(shell: Any, args: CellArgs, config: Llama, front: FrontEnd) -> View:
     """Where the answer is shown: live where the front end can, several answers and whole ones in the simple way."""
     simple = args.plain or args.quiet or args.samples or args.sweep or not args.stream
-    if simple or not config.stream or not config.widgets or front.live is None:
+    if simple or not config.stream or front.live is None:
         return make_view(shell, quiet=args.quiet)
     from ipyllama.widgets.live import LiveView
 

@@ -156,6 +156,7 @@ COMMANDS: Final = (
         values="models",
     ),
     Command("status", "what is loaded, and what it holds in memory", options=(_HELP,)),
+    Command("kv", "what is in the context's cells: reused, restored, computed, shared, free", options=(_HELP,)),
     Command(
         "reset",
         "forget a conversation: the one in use, or the one named",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from traitlets import Bool, Float, Int, List, TraitError, Unicode, Union, validate
+from traitlets import Bool, Float, Int, List, TraitError, Unicode, Union, observe, validate
 from traitlets.config import Configurable
 
 from ipyllama.errors import BadOption
 from ipyllama.options import GenerateOptions, option_names
+from ipyllama.widgets.front import allow
 
 _DEFAULT = GenerateOptions()
 
@@ -44,6 +45,10 @@ class Llama(Configurable):
         except BadOption as error:
             raise TraitError(str(error)) from None
         return proposal["value"]
+
+    @observe("widgets")
+    def _switch(self, change: Any) -> None:
+        allow(change["new"])
 
     @validate("on_full")
     def _known(self, proposal: Any) -> Any:

@@ -125,6 +125,10 @@ def _facts(session: Session, llm: LLM) -> dict[str, object]:
     }
 
 
+def _kv(session: Session, args: LineArgs, view: View) -> Any:
+    return session.current.kv_view()
+
+
 def _reset(session: Session, args: LineArgs, view: View) -> None:
     name, turns = session.reset(args.chat)
     forgotten = f"forgot {plural(turns, 'turn')}" if turns else "there was nothing to forget"
@@ -144,6 +148,7 @@ _COMMANDS: Final[dict[str, Callable[[Session, LineArgs, View], Any]]] = {
     "models": _models,
     "info": _info,
     "status": _status,
+    "kv": _kv,
     "reset": _reset,
     "why": run_why,
 }

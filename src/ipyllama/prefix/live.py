@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipyllama import _core, crash
-from ipyllama.engine import Shift, Start, piece_ends, shared_end
+from ipyllama.engine import KVBoard, Shift, Start, piece_ends, shared_end
 from ipyllama.errors import BadArgument, BadState, CannotShift, CannotTrim, LlamaError
 from ipyllama.ledger import Ledger, common_prefix
 from ipyllama.options import Reuse
@@ -55,6 +55,8 @@ class Live:
         self._unusable: set[bytes] = set()  # keys that `find` sees and that could not be used for this prompt
         self._refused = False  # a cut was wanted and could not be made
         self._n_damaged = 0  # entries that were known to be damaged before this prompt
+        self.board = KVBoard()
+        self._came = 0, 0, 0  # of the newest prompt: reused, restored, all
         self._rooms = [np.empty(0, np.uint8)] * 2  # blocks from disk are read into the same memory again and again
 
     def __len__(self) -> int:
@@ -87,7 +89,10 @@ class Live:
             start = self._begin(ledger, reuse)
             restored = min(came, start.reused)
             moved = max(0, start.position - self._moved) if self._moved is not None else 0
-            return replace(start, reused=start.reused - restored, restored=start.restored + restored, moved=moved)
+            start = replace(start, reused=start.reused - restored, restored=start.restored + restored, moved=moved)
+            self._came = start.reused, start.restored, len(ledger)
+            self.board.show(self._tokens, *self._came)
+            return start
         except BaseException:
             # It may hold another prompt's tokens still, and `finish` is told of this one.
             self.clear()
@@ -147,6 +152,7 @@ class Live:
         self._tokens += tuple(tokens)
         self._ends.append(len(self._tokens))
         self._exact = len(self._tokens) if exact else self._exact
+        self.board.show(self._tokens, *self._came)
         self._saving.stepped(len(self._tokens), tokens[0] if len(tokens) == 1 else None)
 
     def proven(self, tokens: Sequence[int]) -> bool:
@@ -185,6 +191,7 @@ class Live:
         """Forget the active sequence; what is kept elsewhere stays."""
         self.sequence.clear()
         self._tokens, self._ends, self._exact, self._moved = (), [], 0, None
+        self.board.show((), 0, 0, 0)
 
     # -- the way in ---------------------------------------------------------------------------------------
 

@@ -12,6 +12,13 @@ HELLO: Final = "ipyllama.hello"
 """The comm by which a front end says that it is there. One that it opens itself reaches ipykernel 7 also while a cell
 runs; messages on a widget's comm wait for the cell's end in 7.4 and in 6."""
 _counted: tuple[object, int] = (None, 0)
+_allowed = True
+
+
+def allow(live: bool) -> None:
+    """Whether there may be live views at all."""
+    global _allowed  # noqa: PLW0603 - a process has one notebook
+    _allowed = live
 
 
 def running_cell(shell: Any) -> str | None:
@@ -22,11 +29,11 @@ def running_cell(shell: Any) -> str | None:
 
 
 def in_notebook() -> bool:
-    """Whether a cell of a notebook runs that somebody has open."""
+    """Whether a cell of a notebook runs that somebody has open, and live views are wanted."""
     from IPython.core.getipython import get_ipython
 
     shell = get_ipython()
-    return getattr(shell, "kernel", None) is not None and running_cell(shell) is not None
+    return _allowed and getattr(shell, "kernel", None) is not None and running_cell(shell) is not None
 
 
 def next_slot() -> str:
@@ -70,7 +77,7 @@ class FrontEnd:
     def live(self) -> LiveAnswers | None:
         """Where answers are shown while they are written; None as long as the front end has not said that it can."""
         self.greet()
-        return self._live if self._answered else None
+        return self._live if self._answered and _allowed else None
 
     @property
     def can_show(self) -> bool:

@@ -69,7 +69,8 @@ class WidgetView(anywidget.AnyWidget):
         while cls._all:
             cls._all[0].close()
 
-    def _show_live(self) -> None:
+    def show_live(self) -> None:
+        """Called when it is shown first, where somebody can see it live."""
         self.slot = next_slot()
         super().open()
         self._all.append(self)
@@ -84,6 +85,6 @@ class WidgetView(anywidget.AnyWidget):
         from IPython import display as ipython
 
         if self.comm is None and in_notebook():
-            self._show_live()
+            self.show_live()
         show: Any = ipython.display
         self._handles.append(show(self._saved(), raw=True, display_id=True))

@@ -59,14 +59,16 @@ function listening(model, signal) {
 }
 
 // The module of a widget: `export default live(render)`, with render({ model, el, signal }) as anywidget calls it. The
-// signal ends when the view goes: pass it to addEventListener.
-function live(render) {
+// signal ends when the view goes: pass it to addEventListener. What `prepare({ model })` returns, once, is `shared` by all
+// views.
+function live(render, prepare = () => {}) {
   return {
     initialize({ model }) {
       const name = model.get("slot");
+      const shared = prepare({ model });
       places.set(name, (slot) => {
         const gone = new AbortController();
-        const draw = (el) => render({ model: listening(model, gone.signal), el, signal: gone.signal });
+        const draw = (el) => render({ model: listening(model, gone.signal), el, signal: gone.signal, shared });
         const remove = drawIn(slot, draw, { over: true });
         return () => {
           gone.abort();
@@ -75,7 +77,9 @@ function live(render) {
       });
       return () => places.delete(name);
     },
-    render,
+    render({ model, el, signal }) {
+      return render({ model, el, signal, shared: prepare({ model }) });
+    },
   };
 }
 
