@@ -178,6 +178,18 @@ def test_turns_of_another_conversation_and_removed_ones_are_refused(llm: Parrot,
     assert [turn.message for turn in chat.fork().ask("four", after=gone).path] == ["one", "three", "four"]
 
 
+def test_what_was_removed_while_its_child_was_answered_is_left_out_from_then_on(chat: Chat) -> None:
+    one = chat.ask("one")
+    chat.ask("two", cell="a")
+    job = chat.start("three", cell="b")
+    chat.remove(chat["a"])
+    orphan = job.result()
+    assert (chat.head, chat.stale) == (orphan, (orphan,))
+    assert chat.again(orphan).path[0] == one
+    assert [turn.message for turn in chat.ask("three", cell="b").path] == ["one", "three"]
+    assert chat.stale == ()
+
+
 def test_a_replaced_turn_stands_for_what_came_in_its_place(chat: Chat) -> None:
     held = chat.ask("one", cell="a")
     newest = chat.ask("uno", cell="a")

@@ -198,7 +198,8 @@ class Chat(Conversation):
         """Answer a turn's message again from the same point, as another branch; `options` are those that change."""
         turn = self._present(turn)
         chosen = {field.name: getattr(turn.options, field.name) for field in fields(turn.options)} | options
-        return self.ask(turn.message, after=turn.parent, system=turn.system, **({"think": turn.think} | chosen))
+        after = self._tree.standing(turn.parent)
+        return self.ask(turn.message, after=after, system=turn.system, **({"think": turn.think} | chosen))
 
     def start_branch(self, turn: Turn | str, at: int, token: int | str, **options: Any) -> Job:
         """Like `branch`, but returns the `Job` at once; its reply is the `Turn`."""
