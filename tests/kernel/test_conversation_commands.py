@@ -86,6 +86,7 @@ def test_history_copy_and_export_tell_the_way_to_the_head(talk: Kernel, tmp_path
         ("export talk.doc", "BadOption: talk.doc ends in neither .md nor .json"),
         ("export /nowhere/talk.md", "cannot be written"),
         ("tree --chat none-such", "no conversation with tiny-llama-bigram is called 'none-such'"),
+        ("resume x", "BadOption: a whole number is needed: got 'x'"),
         ("resume", "conversations are not kept here: IPYLLAMA_PREFIX_DIR has to name a folder"),
     ],
 )
