@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 from ipyllama.chat import Turn
+from ipyllama.chat.turn import Place
 from ipyllama.display import ModelRow, Progress, capability_bundle, models_table, reply_bundle, status_table
 from ipyllama.display.cache import cache_table, prefix_table
+from ipyllama.display.conversation import Said, conversation_bundle
 from ipyllama.display.progress import line_bundle, progress_bundle
 from ipyllama.display.reply import streaming_bundle
 from ipyllama.display.tokens import TokenList
@@ -157,6 +159,12 @@ def looked(**options: float) -> NextToken:
     return NextToken.read(source, ledger, 0, GenerateOptions().replace_from(options))
 
 
+SAID = Turn.of(
+    Reply(ANSWER, usage=USAGE, timings=TIMINGS, finish_reason="length", notes=("a <b>note</b>",)),
+    Place(message="Why <b>is</b>\n  it? \x1b[31m", parent=TURNS[0], name="<i>draft</i>"),
+    Ledger(),
+)
+
 CASES: dict[str, Callable[[], dict[str, str]]] = {
     "reply": lambda: reply_bundle(Reply(ANSWER, usage=USAGE, timings=TIMINGS)),
     "reply_interrupted": lambda: reply_bundle(
@@ -205,6 +213,10 @@ CASES: dict[str, Callable[[], dict[str, str]]] = {
     "prefixes_none": lambda: prefix_table([], {}, now=NOW, number=2, empty="nothing <yet>")._repr_mimebundle_(),
     "turns": lambda: turns_table(TURNS, TURNS[2])._repr_mimebundle_(),
     "turns_none": lambda: turns_table([], TURNS[2])._repr_mimebundle_(),
+    "conversation": lambda: conversation_bundle(
+        "Chat 'x <y>' with m: 2 turns", "Be <brief>.\nAnd kind.", [Said(TURNS[0], 1), Said(SAID, 3, 1, 3, stale=True)]
+    ),
+    "conversation_none": lambda: conversation_bundle("Chat 'x' with m: 0 turns", None, []),
     "tokens": lambda: TokenList('Tokens of the answer to "Who <b>is</b> it?"', TOKENS)._repr_mimebundle_(),
     "tokens_none": lambda: TokenList("Tokens", ())._repr_mimebundle_(),
     "stages": lambda: looked(temperature=0.5, top_k=0, top_p=0.8, min_p=0.2)._repr_mimebundle_(),

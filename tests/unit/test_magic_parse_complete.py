@@ -26,7 +26,7 @@ NAMES = {
     "bundles": lambda: ["lesson.kv"],
     "ways": lambda: ("error", "drop-oldest", "shift", "summarise-by"),
 }
-TALK = ["tree", "goto", "rm", "rename", "undo", "history", "copy", "export", "resume"]
+TALK = ["chat", "tree", "goto", "rm", "rename", "undo", "history", "copy", "export", "resume"]
 LOOK = ["tokens", "branch", "sample"]
 
 
@@ -35,7 +35,7 @@ LOOK = ["tokens", "branch", "sample"]
     [
         (
             "%llama ",
-            ["load", "unload", "use", "models", "info", "status", "reset", *TALK, "cache", "why", *LOOK, "help"],
+            ["load", "unload", "use", "models", "info", "status", "kv", "reset", *TALK, "cache", "why", *LOOK, "help"],
         ),
         ("%llama tokens ", ["1", "2"]),
         ("%llama branch ", ["1", "2"]),
@@ -75,7 +75,7 @@ LOOK = ["tokens", "branch", "sample"]
         ("%llama cache import ", ["lesson.kv"]),
         ("%llama why ", ["1", "2"]),
         ("%llama why --chat ", ["main", "review"]),
-        ("%llama help c", ["copy", "cache"]),
+        ("%llama help c", ["chat", "copy", "cache"]),
         ("%llama help cache r", ["rm"]),
         ("%llama help load ", []),
         ("%%llama --t", ["--think", "--temperature", "--top-p", "--top-k", "--typical-p"]),
@@ -92,6 +92,8 @@ LOOK = ["tokens", "branch", "sample"]
         ("%llama goto ", ["1", "2"]),
         ("%llama rm 1", ["1"]),
         ("%llama rename ", ["1", "2"]),
+        ("%llama chat r", ["review"]),
+        ("%llama chat review --", ["--cells", "--help"]),
         ("%llama tree --chat r", ["review"]),
         ("%llama resume --", ["--chat", "--help"]),
         ("%%llama --system ", []),

@@ -26,6 +26,7 @@ from ipyllama.stop import Stop
 
 if TYPE_CHECKING:
     from ipyllama.chat.saved import Saved
+    from ipyllama.widgets.panel import ChatPanel
 
 
 _PLACE: Final = {"cell", "name", "system", "think"}
@@ -229,6 +230,13 @@ class Chat(Conversation):
             parent = replace(each, parent=parent, chat=chat)
             chat._tree.add(parent)
         return chat
+
+    def panel(self, **options: Any) -> ChatPanel:
+        """The conversation to look at and to go on with, outside of cells; see `widgets.panel.ChatPanel`. `options` are
+        those of `GenerateOptions`."""
+        from ipyllama.widgets.panel import ChatPanel
+
+        return ChatPanel(self, **options)
 
     def resume(self, nth: int = 1) -> Saved | None:
         """Take over what an earlier process left in the folder of `keep`, the latest of them, or the `nth` latest; None

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
 from ipyllama.chat.messages import Messages, conversation
-from ipyllama.chat.outline import tree_rows
+from ipyllama.chat.outline import children_of, tree_rows
 from ipyllama.chat.speaker import Speaker
 from ipyllama.chat.tree import Tree
 from ipyllama.chat.turn import Turn, check_name
@@ -25,6 +27,7 @@ class Conversation:
         self.llm, self.name = llm, name
         self._system = system
         self._saved: SavedChat | None = None
+        self._watchers: list[Callable[[], None]] = []
         self._tree = Tree(self._save)
 
     @property
@@ -65,6 +68,24 @@ class Conversation:
         title = f"Chat {self.name!r} with {self.llm.name}: {plural(len(rows), 'turn')}"
         return ConversationTree(title + (f", {here} of them on the way to the head" if here != len(rows) else ""), rows)
 
+    def children(self) -> dict[str | None, list[Turn]]:
+        """By the id of a turn, those that continue it, in the order of their first running; under None those at the
+        beginning."""
+        return children_of(self._tree)
+
+    def cells(self) -> list[str]:
+        """The code of notebook cells that ask what was asked up to the head, one for each turn, and Python cells where
+        they need variables."""
+        from ipyllama.magics.write import write_cells
+
+        return write_cells(self.path(), self.name)
+
+    def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call `changed` after every change of the tree, on the thread that made it: it has to be quick. Returns what
+        ends that."""
+        self._watchers.append(changed)
+        return lambda: self._watchers.remove(changed) if changed in self._watchers else None
+
     def __getitem__(self, name: str) -> Turn:
         """A turn by its name, its number, its cell, or the beginning of its id or its cell's. Raises `UnknownTurn`."""
         return self._tree.named(name)
@@ -86,7 +107,9 @@ class Conversation:
             self._tree = Tree(self._save)
             self._tree.adopt(there.turns, there.head, there.replaced)
             self._tree.settle()
-        self.llm = llm
+        changed, self.llm = llm.weights != self.llm.weights, llm
+        if changed:
+            self._tell()
 
     def number(self, turn: Turn) -> int:
         """The number of a turn in the tree, from 1; 0 for one that is not in it any more."""
@@ -127,15 +150,18 @@ class Conversation:
         """The conversation up to the head, as OpenAI-style dicts."""
         return self.head.messages if self.head else conversation(self._system, ())
 
-    def reset(self) -> None:
-        """Forget every turn: back to the beginning, with the system prompt of the beginning. What was kept on disk
-        stays there: `resume` brings it back.
+    def reset(self, system: str | EllipsisType | None = ...) -> None:
+        """Forget every turn: back to the beginning, with the system prompt of the beginning or with another one. What
+        was kept on disk stays there: `resume` brings it back.
 
         A job that is still running then ends without a place in the conversation.
         """
+        if system is not ...:
+            self._system = system
         self._tree = Tree(self._save)
         if self._saved is not None:
             self._saved = self._saved.begin()
+        self._tell()
 
     def __len__(self) -> int:
         return len(self.turns)
@@ -168,5 +194,12 @@ class Conversation:
         raise UnknownTurn("this turn is no longer in the conversation: undo brings back what was removed")
 
     def _save(self, tree: Tree) -> None:
-        if self._saved is not None and tree is self._tree:
+        if tree is not self._tree:
+            return
+        if self._saved is not None:
             self._saved.save(tree, self.llm)
+        self._tell()
+
+    def _tell(self) -> None:
+        for changed in tuple(self._watchers):
+            changed()

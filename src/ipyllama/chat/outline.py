@@ -17,10 +17,7 @@ def tree_rows(tree: Tree) -> list[TreeRow]:
 
     turns, head = tree.turns, tree.head
     numbers = {turn.id: number for number, turn in enumerate(turns, start=1)}
-    children = dict[str | None, list[Turn]]()
-    for turn in turns:
-        parent = tree.newest(turn.parent) if turn.parent else None
-        children.setdefault(parent.id if parent and parent.id in numbers else None, []).append(turn)
+    children = children_of(tree)
     stale = {turn.id for turn in tree.stale()}
     of_head = {tree.newest(turn).id for turn in head.path} if head else set()
     rows: list[TreeRow] = []
@@ -32,6 +29,17 @@ def tree_rows(tree: Tree) -> list[TreeRow]:
         rows.append(row)
         waiting += _in_order(children.get(turn.id, []), of_head, depth)
     return rows
+
+
+def children_of(tree: Tree) -> dict[str | None, list[Turn]]:
+    """By the id of a turn, those that continue it, in the order of their first running; under None those at the
+    beginning, or after a turn that is gone. A stale turn continues the newest answer of its parent."""
+    turns = tree.turns
+    known, found = {turn.id for turn in turns}, dict[str | None, list[Turn]]()
+    for turn in turns:
+        parent = tree.newest(turn.parent) if turn.parent else None
+        found.setdefault(parent.id if parent and parent.id in known else None, []).append(turn)
+    return found
 
 
 def _in_order(siblings: list[Turn], of_head: set[str], depth: int) -> list[tuple[Turn, int, bool]]:

@@ -51,7 +51,7 @@ class LlamaMagics(Magics):
     @llama_subcommands
     def line(self, line: str) -> None:
         with Stop(), _one_line():
-            run_line(self.shell, self.session, line, live=self.defaults.widgets)
+            run_line(self.shell, self.session, self.defaults, line)
 
     @no_var_expand
     @cell_magic("llama")  # type: ignore[arg-type]

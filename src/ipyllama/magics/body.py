@@ -40,6 +40,16 @@ def insert_variables(body: str, namespace: Mapping[str, Any]) -> tuple[str, tupl
     return text, tuple(notes)
 
 
+def escape_places(text: str) -> str:
+    r"""The text from which `insert_variables` makes this one: `{{name}}` becomes `\{{name}}`."""
+    return _PLACE.sub(lambda place: f"\\{place[0]}", text)
+
+
+def is_plain(text: str) -> bool:
+    """Whether nothing in the text would be replaced."""
+    return _PLACE.search(text) is None
+
+
 def _look_up(path: str, namespace: Mapping[str, Any]) -> Any:
     first, *rest = _STEP.finditer(path)
     value = namespace[first["name"]]

@@ -162,6 +162,16 @@ COMMANDS: Final = (
         "forget a conversation: the one in use, or the one named",
         options=(Option(("--chat",), "NAME", help="the conversation to forget", values="chats"), _HELP),
     ),
+    Command(
+        "chat",
+        "a conversation outside of cells: ask, stop, answer again, walk between branches",
+        "[NAME]",
+        (
+            Option(("--cells",), help="give the code of cells that ask the same, instead"),
+            _HELP,
+        ),
+        values="chats",
+    ),
     Command("tree", "the turns of a conversation, where it forks, and what is stale", options=(_CHAT, _HELP)),
     Command("goto", "let the next cell continue from this turn, none: from nothing", "TURN", (_CHAT, _HELP), "turns"),
     Command("rm", "forget a turn and all that continue it", "TURN", (_CHAT, _HELP), "turns"),
@@ -204,6 +214,7 @@ class LineArgs:
     n_ctx: int | None = None
     threads: int | None = None
     chat: str | None = None
+    cells: bool = False
     words: tuple[str, ...] = ()
     help: bool = False
 

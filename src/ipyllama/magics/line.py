@@ -12,23 +12,27 @@ from ipyllama.magics.cache import run_cache
 from ipyllama.magics.commands import CacheArgs, LineArgs, LookArgs, line_help, parse_line
 from ipyllama.magics.conversation import CONVERSATION, next_cell, run_conversation
 from ipyllama.magics.look import run_look
+from ipyllama.magics.panel import run_panel
 from ipyllama.magics.why import run_why
 
 if TYPE_CHECKING:
     from ipyllama.llm import LLM
+    from ipyllama.magics.config import Llama
     from ipyllama.magics.session import Session
 
 
-def run_line(shell: Any, session: Session, line: str, *, live: bool = True) -> None:
-    """Run one `%llama` line; with `live`, views are live where the front end can show them. Raises a `LlamaError` for
-    what cannot be done."""
+def run_line(shell: Any, session: Session, config: Llama, line: str) -> None:
+    """Run one `%llama` line. Raises a `LlamaError` for what cannot be done."""
     args = parse_line(line)
     if args.help or args.command == "help":
         print(line_help(args.command if args.help else None))  # noqa: T201 - help is the output
         return
     view = make_view(shell)
     if isinstance(args, LookArgs):
-        run_look(session, args, view, live=live)
+        run_look(session, args, view, live=config.widgets)
+        return
+    if args.command == "chat":
+        run_panel(session, config, args)
         return
     if isinstance(args, CacheArgs):
         shown = run_cache(session, args, view)

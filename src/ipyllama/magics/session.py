@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ipyllama.llm import LLM
     from ipyllama.prefix import PrefixMemory
     from ipyllama.reply import Reply
+    from ipyllama.widgets.panel import ChatPanel
 
 DEFAULT_CHAT: Final = "default"
 
@@ -130,9 +131,11 @@ class Session:
         """The conversation of this name with this model; one that begins does so with `system` ("": the template's)."""
         key = (llm.path.resolve(), name or DEFAULT_CHAT)
         chat = self._chats.get(key)
-        if chat is None or anew or not chat.begun:
+        if chat is None:
             chat = self._chats[key] = llm.chat(system=system or None, name=key[1])
             _keep(chat)
+        elif anew or not chat.begun:
+            chat.reset(system or None)  # the same object: a panel may show it
         chat.use(llm)  # the model may have been unloaded and loaded again
         self._in_use = chat
         return chat
@@ -197,6 +200,14 @@ class Session:
     @property
     def _name_in_use(self) -> str:
         return self._in_use.name if self._in_use is not None else DEFAULT_CHAT
+
+    def panel(self, name: str | None, system: str, **options: Any) -> ChatPanel:
+        """A panel of the conversation of this name, or of that in use; one that begins does so with `system`."""
+        from ipyllama.display.views import NullView
+        from ipyllama.widgets.panel import ChatPanel
+
+        chat = self.chat(self.current, name or self._name_in_use, system)
+        return ChatPanel(chat, load=lambda path: self.find_or_load(path, NullView()), **options)
 
     def owner(self, cell: str | None, execution: object) -> str | None:
         """The cell that owns the turn of this execution: only the first, where a loop asks several times."""

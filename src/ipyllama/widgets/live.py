@@ -81,6 +81,10 @@ class LiveView:
         if self._update is not None:
             self._end(streaming_bundle(self._text) if self._text else line_bundle(""), self._text)
 
+    def restart(self) -> None:
+        """Tell all of it again with what comes next: somebody has come late."""
+        self._growing, self._update = GrowingHTML(), None
+
     def _speed(self, tokens: int) -> str:
         """`120 tokens · 48/s`."""
         if not tokens:

@@ -7,6 +7,7 @@ from typing import Any
 
 import traitlets
 
+from ipyllama.widgets.say import hear, hear_no_more
 from ipyllama.widgets.view import STATIC, WidgetView, script
 from ipyllama.widgets.worker import Worker
 
@@ -39,6 +40,14 @@ class PlayView(WidgetView):
         self.dirty = False
         super().refresh()
 
+    def close(self) -> None:
+        hear_no_more(self.slot)
+        super().close()
+
+    def show_live(self) -> None:
+        super().show_live()
+        hear(self.slot, self._take)
+
     def __str__(self) -> str:
         return self.bundle()["text/plain"]
 
@@ -46,9 +55,11 @@ class PlayView(WidgetView):
         return str(self)
 
     def _message(self, view: Any, content: Any, buffers: Any) -> None:
-        match content:
-            case {"kind": "left"}:
-                if self.dirty:
-                    self.worker.do(self.refresh)
-            case dict():
-                self.told(content)
+        if isinstance(content, dict):
+            self._take(content)
+
+    def _take(self, content: dict[str, Any]) -> None:
+        if content.get("kind") != "left":
+            self.told(content)
+        elif self.dirty:
+            self.worker.do(self.refresh)

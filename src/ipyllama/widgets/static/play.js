@@ -24,3 +24,21 @@ function share(p) {
   if (p >= 0.995 && p < 0.99995) return `${(p * 100).toFixed(2)}%`;
   return `${(p * 100).toFixed(p >= 0.0995 || p === 0 ? 0 : p >= 0.00995 ? 1 : 2)}%`;
 }
+
+// Returns what tells the kernel something, also while a cell runs where the kernel has subshells (widgets/say.py).
+function sayer(model, slot) {
+  const kernel = model.widget_manager?.kernel;
+  let ready = null;
+  const connect = async () => {
+    if (!kernel?.supportsSubshells) return null;
+    const comm = kernel.createComm("ipyllama.say");
+    await comm.subshellStarted;
+    comm.open({ slot });
+    return comm;
+  };
+  return async (content) => {
+    const comm = await (ready ??= connect());
+    if (comm && !comm.isDisposed) comm.send(content);
+    else model.send(content);
+  };
+}
