@@ -268,6 +268,8 @@ class LLM(Looks):
         answers may differ from those of single runs within rounding. Ctrl-C raises `Interrupted`.
         """
         self._require_generation()
+        if isinstance(prompts, str):
+            raise BadOption("a list of prompts is needed: complete(prompt) and chat.ask(text) take one")
         chosen = GenerateOptions().replace_from(options)
         as_text = raw or self.template is None
         ledgers = [self._prompt(text) if as_text else self.chat(system).prompt(text) for text in prompts]

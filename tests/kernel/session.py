@@ -126,6 +126,10 @@ class Kernel:
         """Read messages until the cell shows `text`; hand what came to `finish`."""
         return self._wait(msg_id, lambda result: text in result.text)
 
+    def wait_for_print(self, msg_id: str, text: str) -> Result:
+        """Read messages until the cell has printed `text`; hand what came to `finish`."""
+        return self._wait(msg_id, lambda result: text in result.printed)
+
     def wait_for_reading(self, msg_id: str) -> Result:
         """Read messages until a part of the prompt is read; hand what came to `finish`."""
         return self._wait(msg_id, lambda result: re.search(r"reading the prompt: [1-9]", result.text) is not None)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from shutil import copyfile
@@ -84,6 +86,7 @@ def test_history_copy_and_export_tell_the_way_to_the_head(talk: Kernel, tmp_path
         ("export talk.doc", "BadOption: talk.doc ends in neither .md nor .json"),
         ("export /nowhere/talk.md", "cannot be written"),
         ("tree --chat none-such", "no conversation with tiny-llama-bigram is called 'none-such'"),
+        ("resume x", "BadOption: a whole number is needed: got 'x'"),
         ("resume", "conversations are not kept here: IPYLLAMA_PREFIX_DIR has to name a folder"),
     ],
 )
@@ -117,6 +120,18 @@ def test_one_undo_takes_back_what_one_cell_did(talk: Kernel) -> None:
     talk.run("%%llama -n 3 --samples 3 -t 1 --name draft\nd", "four")
     assert talk.run("%llama tree").text.count("draft") == 3
     assert "draft" not in talk.run("%llama undo").text
+    assert path(talk) == ["a", "c"]
+
+
+def test_ctrl_c_in_a_command_is_one_line(talk: Kernel, tmp_path: Path) -> None:
+    """Here in one that waits for somebody to read a pipe."""
+    os.mkfifo(tmp_path / "talk.md")
+    cell = talk.start(f'print("begun")\n%llama export "{tmp_path / "talk.md"}"')
+    so_far = talk.wait_for_print(cell, "begun")
+    time.sleep(0.5)
+    talk.interrupt()
+    result = talk.finish(cell, so_far)
+    assert result.error == "Interrupted"
     assert path(talk) == ["a", "c"]
 
 

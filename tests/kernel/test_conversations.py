@@ -134,6 +134,18 @@ def test_resume_continues_and_costs_a_restore(page: Page) -> None:
     assert "end" in page.kernel.run("%llama tree").text
 
 
+def test_names_of_conversations_that_no_file_can_have_are_kept_apart(page: Page) -> None:
+    names = {"a/b": "uno", "a_b": "dos", "../default": "tres", " ": "cuatro"}
+    for name, text in names.items():
+        page.run(text, text, f'--chat "{name}"')
+    page.restart()
+    for name, text in names.items():
+        page.kernel.run(f'%llama resume --chat "{name}"')
+        assert page.path() == [text]
+    page.kernel.run("%llama resume --chat default")
+    assert page.path() == ["one", "two", "three"]
+
+
 def test_killed_while_it_answers_a_conversation_resumes_where_it_was(page: Page) -> None:
     page.kernel.wait_for_words(page.kernel.start("%%llama -n 900\nfour", "d"))
     os.kill(page.kernel.process.pid, signal.SIGKILL)

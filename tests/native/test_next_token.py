@@ -187,8 +187,7 @@ def test_what_cannot_be_is_said(load: Load) -> None:
 
 
 def test_it_tells_the_same_in_text_and_html(load: Load) -> None:
-    lab = load("smollm2").sampling_lab(TEXT, **LOOSE)
-    bundle = lab._repr_mimebundle_()
+    bundle = load("smollm2").next_token(TEXT, **LOOSE)._repr_mimebundle_()
     for part in (" Paris", "top-k 30", "min-p 0.02", "repeat 1.3", "temperature 1.1", " left", "gone"):
         assert part in bundle["text/plain"]
         assert part in bundle["text/html"]

@@ -104,6 +104,30 @@ def test_a_kernel_that_took_everything_back_hides_nothing(chat: Chat, tmp_path: 
     assert [turn.message for turn in resumed(tmp_path / "chat").all_turns] == ["one"]
 
 
+def test_an_older_conversation_can_be_resumed(chat: Chat, tmp_path: Path) -> None:
+    """Somebody asked one thing in a new kernel before resuming, and restarted it; or the latest is damaged."""
+    chat.ask("one")
+    chat.ask("two")
+    other = Chat(Parrot())
+    other.keep(tmp_path / "chat")
+    other.ask("hasty")
+    again = Chat(Parrot())
+    again.keep(tmp_path / "chat")
+    assert again.resume(3) is None
+    assert again.resume().n_before == 1
+    assert again.resume(2).n_before == 0
+    assert [turn.message for turn in again.path()] == ["one", "two"]
+    with pytest.raises(BadOption, match="1 is the latest"):
+        again.resume(0)
+    (tmp_path / "chat" / "trees" / f"{other._saved._own}.json").write_text("damaged")
+    fourth = Chat(Parrot())
+    fourth.keep(tmp_path / "chat")
+    with pytest.raises(BadState):
+        fourth.resume()
+    assert fourth.resume(3).n_before == 0
+    assert same(chat, fourth)
+
+
 def test_only_the_latest_trees_are_kept(tmp_path: Path) -> None:
     for _ in range(TREES + 3):
         chat = Chat(Parrot())
@@ -257,6 +281,7 @@ def test_a_conversation_goes_on_with_other_weights_in_the_place_of_its_model(cha
     assert chat.turns[0].tokens, "the same weights, loaded again"
     chat.use(Heavy())
     assert (chat.messages, chat.turns[0].tokens) == (before, ())
+    assert not chat.undo(), "what was there before was for the other weights"
     assert chat.ask("deux", cell="b").parent.message == "one"
 
 

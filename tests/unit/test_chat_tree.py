@@ -13,6 +13,7 @@ from ipyllama.chat import Chat, ChatTemplate, Turn
 from ipyllama.chat.record import record
 from ipyllama.chat.tree import Ask, Tree
 from ipyllama.chat.turn import Place
+from ipyllama.display.history import history_bundle
 from ipyllama.engine import Shift
 from ipyllama.errors import BadOption, DecodeError, TemplateError, UnknownTurn
 from ipyllama.ledger import Ledger
@@ -176,6 +177,18 @@ def test_turns_of_another_conversation_and_removed_ones_are_refused(llm: Parrot,
     chat.undo()
     assert chat.goto(gone) is None
     assert [turn.message for turn in chat.fork().ask("four", after=gone).path] == ["one", "three", "four"]
+
+
+def test_what_was_removed_while_its_child_was_answered_is_left_out_from_then_on(chat: Chat) -> None:
+    one = chat.ask("one")
+    chat.ask("two", cell="a")
+    job = chat.start("three", cell="b")
+    chat.remove(chat["a"])
+    orphan = job.result()
+    assert (chat.head, chat.stale) == (orphan, (orphan,))
+    assert chat.again(orphan).path[0] == one
+    assert [turn.message for turn in chat.ask("three", cell="b").path] == ["one", "three"]
+    assert chat.stale == ()
 
 
 def test_a_replaced_turn_stands_for_what_came_in_its_place(chat: Chat) -> None:
@@ -351,10 +364,24 @@ def test_shows_itself_as_text_and_html(chat: Chat) -> None:
     chat.ask("<b>one")
     shown = chat._repr_mimebundle_()
     assert repr(chat) == "<Chat 'default' with parrot: 1 turn>"
-    assert shown["text/plain"] == "<Chat 'default' with parrot: 1 turn>\n\nuser: <b>one\n\nassistant: <B>ONE"
+    assert shown["text/plain"] == "Chat 'default' with parrot: 1 turn\n\nuser: <b>one\n\nassistant: <B>ONE"
     assert "&lt;b&gt;one" in shown["text/html"]
     assert "<b>one" not in shown["text/html"].lower().replace("&lt;b&gt;one", "")
     assert "segments" not in repr(chat.head)
+
+
+def test_what_was_said_steers_no_terminal_and_keeps_its_lines() -> None:
+    said = [
+        {"role": "user", "content": "one\n  two\x1b[31m</script>"},
+        {"role": "assistant", "content": "<think>hm hm</think>a\x1b[2J"},
+    ]
+    shown = history_bundle("Chat", said)
+    assert "\x1b" not in shown["text/plain"]
+    assert "one\n  two␛[31m</script>" in shown["text/plain"]
+    assert "hm hm" not in shown["text/plain"]
+    assert "white-space:pre-wrap" in shown["text/html"]
+    assert "</script>" not in shown["text/html"]
+    assert "<summary" in shown["text/html"]
 
 
 def test_a_head_that_loses_its_name_is_the_head_still() -> None:

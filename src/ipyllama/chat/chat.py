@@ -199,7 +199,8 @@ class Chat(Conversation):
         """Answer a turn's message again from the same point, as another branch; `options` are those that change."""
         turn = self._present(turn)
         chosen = {field.name: getattr(turn.options, field.name) for field in fields(turn.options)} | options
-        return self.ask(turn.message, after=turn.parent, system=turn.system, **({"think": turn.think} | chosen))
+        after = self._tree.standing(turn.parent)
+        return self.ask(turn.message, after=after, system=turn.system, **({"think": turn.think} | chosen))
 
     def start_branch(self, turn: Turn | str, at: int, token: int | str, **options: Any) -> Job:
         """Like `branch`, but returns the `Job` at once; its reply is the `Turn`."""
@@ -237,8 +238,9 @@ class Chat(Conversation):
 
         return ChatPanel(self, **options)
 
-    def resume(self) -> Saved | None:
-        """Take over what an earlier process left in the folder of `keep`; None where there is nothing.
+    def resume(self, nth: int = 1) -> Saved | None:
+        """Take over what an earlier process left in the folder of `keep`, the latest of them, or the `nth` latest; None
+        where there is nothing.
 
         The next turn continues from where that one stood: its prompt is restored, not computed. Where other weights
         answered then, under the same name, what was said stays and is read anew. `undo` takes it back.
@@ -246,7 +248,9 @@ class Chat(Conversation):
         """
         if self._saved is None:
             raise BadOption("this conversation is not saved: keep(folder) does that")
-        saved = self._saved.load(self)
+        if nth < 1:
+            raise BadOption(f"1 is the latest, 2 the one before: got {nth}")
+        saved = self._saved.load(self, nth)
         if saved is not None:
             self._tree.adopt(saved.turns, saved.head, saved.replaced)
         return saved

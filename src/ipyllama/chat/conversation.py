@@ -170,12 +170,15 @@ class Conversation:
         return True  # a chat without turns is still a chat
 
     def __repr__(self) -> str:
-        return f"<Chat {self.name!r} with {self.llm.name}: {len(self)} turn{'s' * (len(self) != 1)}>"
+        return f"<{self._title()}>"
+
+    def _title(self) -> str:
+        return f"Chat {self.name!r} with {self.llm.name}: {len(self)} turn{'s' * (len(self) != 1)}"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         from ipyllama.display.history import history_bundle
 
-        return history_bundle(repr(self), self.messages)
+        return history_bundle(self._title(), self.messages)
 
     def _present(self, turn: Turn | str) -> Turn:
         """A turn by what names it in `self[...]`, or one that somebody holds, as it is now. Raises `UnknownTurn`."""

@@ -54,6 +54,8 @@ class Saved:
     """name of the model that answered"""
     when: float
     """seconds since the epoch"""
+    n_before: int = 0
+    """how many older ones there are"""
     reread: bool = False
     """other weights answered: the turns are without tokens, what was said is read anew"""
 
@@ -91,16 +93,22 @@ class SavedChat:
         """The same folder, for a conversation that begins anew."""
         return SavedChat(self._backend.folder, self._warn)
 
-    def load(self, chat: Chat) -> Saved | None:
-        """What was left there last, by another kernel or before `begin`, as turns of `chat`; None where there is
-        nothing. One that took everything back left nothing. Raises `BadState` where it cannot be read."""
+    def load(self, chat: Chat, nth: int = 1) -> Saved | None:
+        """What was left there last, by another kernel or before `begin`, as turns of `chat`; with `nth` 2 the time
+        before. None where there is nothing. One that took everything back left nothing. Raises `BadState` where it
+        cannot be read."""
         if not self._trees():
             return None
         with self._alone():
-            for name, _ in self._trees():
-                if name != f"trees/{self._own}.json" and (saved := self._read_tree(name, chat)).turns:
-                    return saved
-        return None
+            left = [name for name, _ in self._trees() if name != f"trees/{self._own}.json" and not self._is_empty(name)]
+            return replace(self._read_tree(left[nth - 1], chat), n_before=len(left) - nth) if nth <= len(left) else None
+
+    def _is_empty(self, name: str) -> bool:
+        """Whether it is known to have no turns."""
+        try:
+            return self._read(name).get("turns") == []
+        except BadState:
+            return False
 
     @contextmanager
     def _alone(self) -> Iterator[bool]:

@@ -98,6 +98,13 @@ class Tree:
         latest = self._latest(turn.id)
         return next((other for other in self._turns if other.id == latest), turn)
 
+    def standing(self, turn: Turn | None) -> Turn | None:
+        """What has come in place of a turn; where it was removed, of the nearest before it that was not."""
+        current = {other.id: other for other in self._turns}
+        while turn is not None and (latest := self._latest(turn.id)) not in current:
+            turn = turn.parent
+        return current[latest] if turn is not None else None
+
     def parent_for(self, owned: Turn | None, after: Turn | EllipsisType | None = ...) -> Turn | None:
         """What a turn continues: `after` if given, else what `owned`, the one that it replaces, did, else the head.
 
@@ -105,7 +112,7 @@ class Tree:
         """
         if after is ...:
             after = owned.parent if owned else self._head
-        parent = self.newest(after) if after else None
+        parent = self.standing(after)
         if owned is not None and parent is not None and self._continues(parent, owned):
             called = f"'{parent.name}'" if parent.name else "that turn"
             raise BadOption(f"{called} continues what was answered here before: ask in a new cell, or under a new name")
@@ -185,7 +192,7 @@ class Tree:
             gone = tuple(other for other in self._turns if any(each.id in was for each in other.path))
             self._turns = tuple(other for other in self._turns if other not in gone)
             if self._head is not None and any(self._head.id == other.id for other in gone):
-                self._head = self.newest(turn.parent) if turn.parent else None
+                self._head = self.standing(turn.parent)
             return gone
 
     def rename(self, turn: Turn, name: str | None) -> Turn:

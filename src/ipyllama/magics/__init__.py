@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,7 @@ from traitlets import TraitError
 
 from ipyllama.crash import take_note
 from ipyllama.display import make_view
+from ipyllama.errors import Interrupted
 from ipyllama.magics.cell import run_cell
 from ipyllama.magics.commands import llama_subcommands
 from ipyllama.magics.complete import make_matcher
@@ -47,14 +50,14 @@ class LlamaMagics(Magics):
     @line_magic("llama")  # type: ignore[arg-type]
     @llama_subcommands
     def line(self, line: str) -> None:
-        with Stop():
+        with Stop(), _one_line():
             run_line(self.shell, self.session, self.defaults, line)
 
     @no_var_expand
     @cell_magic("llama")  # type: ignore[arg-type]
     @llama_arguments
     def cell(self, line: str, cell: str) -> None:
-        with Stop():
+        with Stop(), _one_line():
             run_cell(self.shell, self.session, self.defaults, self.front, line, cell)
 
     def _model_names(self) -> list[str]:
@@ -67,6 +70,17 @@ class LlamaMagics(Magics):
         from ipyllama.prefix.listing import names
 
         return names(self.session.memory)
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    """Ctrl-C is told in one line, wherever it falls; "run all" stops at it."""
+    try:
+        yield
+    except Interrupted:
+        raise
+    except KeyboardInterrupt:
+        raise Interrupted from None
 
 
 def register(shell: Any) -> None:

@@ -180,7 +180,12 @@ COMMANDS: Final = (
     Command("history", "what was said, up to where the next cell continues", options=(_CHAT, _HELP)),
     Command("copy", "put that into a variable, as OpenAI-style messages", "VAR", (_CHAT, _HELP)),
     Command("export", "write it to a file: .md for reading, .json for programs", "FILE", (_CHAT, _HELP)),
-    Command("resume", "continue the conversation that an earlier kernel of this notebook left", options=(_CHAT, _HELP)),
+    Command(
+        "resume",
+        "continue the conversation that an earlier kernel of this notebook left; 2: that of the kernel before it",
+        "[N]",
+        (_CHAT, _HELP),
+    ),
     Command(
         "cache",
         "the prefix memory: what prompts have cost once and need not cost again",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ipyllama.display.units import format_ago, plural
 from ipyllama.errors import BadOption, BadState
-from ipyllama.magics.parser import quoted, variable
+from ipyllama.magics.parser import positive, quoted, variable
 from ipyllama.magics.session import DEFAULT_CHAT
 
 if TYPE_CHECKING:
@@ -87,17 +87,24 @@ def _resume(shell: Any, session: Session, args: LineArgs, view: View) -> Any:
     chat = session.begin(session.current, args.chat)
     if chats_location() is None:
         raise BadOption(f"conversations are not kept here: {VARIABLE} has to name a folder, or be unset")
+    nth = positive(args.name or "1")
     try:
-        saved = chat.resume()
+        saved = chat.resume(nth)
     except BadState as error:
-        raise BadOption(f"{error}: the conversation begins anew") from None
+        raise BadOption(
+            f"{error}: the conversation begins anew, or %llama resume {nth + 1} takes an older one"
+        ) from None
     if saved is None:
-        raise BadOption(f"there is no saved conversation '{chat.name}' of this notebook: ask something in a cell")
+        older = " that is so old" if nth > 1 else ""
+        raise BadOption(
+            f"there is no saved conversation '{chat.name}' of this notebook{older}: ask something in a cell"
+        )
     session.last = saved.head
     other = f" with {saved.model}" if saved.model != chat.llm.name else ""
-    view.line(f"resumed what was left {format_ago(saved.when)}{other}: {next_cell(chat.name)} continues it")
+    line = f"resumed what was left {format_ago(saved.when)}{other}: {next_cell(chat.name)} continues it"
     if saved.reread:
-        view.line(f"{chat.llm.name} has other weights than then: what was said is kept, and read anew from its words")
+        line += f"; {chat.llm.name} has other weights than then: what was said is kept, and read anew from its words"
+    view.line(line + (f" (an older one: %llama resume {nth + 1})" if saved.n_before else ""))
     return chat.tree()
 
 
