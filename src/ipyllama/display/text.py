@@ -20,15 +20,16 @@ _VISIBLE: Final = {code: 0x2400 + code for code in range(0x20) if chr(code) not 
 _VISIBLE_C1: Final = dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
 
 
-def footer(reply: Reply) -> str:
-    """One line about the answer's cost and ending; each note on a line of its own below it."""
-    return "\n".join((cost(reply), *map(one_line, reply.notes)))
+def footer(reply: Reply, fresh: str = "--fresh computes it again") -> str:
+    """One line about the answer's cost and ending; each note on a line of its own below it. `fresh` tells, where
+    nothing was computed, how to have it computed."""
+    return "\n".join((cost(reply, fresh), *map(one_line, reply.notes)))
 
 
-def cost(reply: Reply) -> str:
+def cost(reply: Reply, fresh: str = "") -> str:
     """`812 prompt tokens: 780 reused, 0 restored, 32 computed · first token 41 ms · 120 tokens at 48/s`."""
     if reply.replayed:
-        return _replayed(reply)
+        return _replayed(reply, fresh)
     usage, timings = reply.usage, reply.timings
     parts = [
         f"{plural(usage.prompt, 'prompt token')}: {format_count(usage.reused)} reused, "
@@ -43,12 +44,12 @@ def cost(reply: Reply) -> str:
     return " · ".join(filter(None, parts))
 
 
-def _replayed(reply: Reply) -> str:
+def _replayed(reply: Reply, fresh: str) -> str:
     parts = (
         "replayed: this exact request was answered before, nothing was computed",
         plural(reply.usage.generated, "token"),
         _ENDINGS[reply.finish_reason],
-        "--fresh computes it again",
+        fresh,
     )
     return " · ".join(filter(None, parts))
 

@@ -266,7 +266,7 @@ def packed(each: Said, html: str) -> dict[str, Any]:
         "message": turn.message,
         "html": html,
         "answer": turn.answer,
-        "cost": footer(turn),
+        "cost": footer(turn, ""),
         "marks": each.label,
         "at": each.at,
         "of": each.of,
