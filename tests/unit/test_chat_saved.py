@@ -232,6 +232,7 @@ def test_killed_at_any_moment_a_whole_conversation_is_left(tmp_path: Path) -> No
         "    chat = Chat(Parrot()); chat.keep(os.path.join(sys.argv[2], str(left)))\n"
         "    for n in range(4): chat.ask(f'm{n}')\n"
         "    os._exit(0)\n"
+        "Chat(Parrot()).ask('what is imported late is, once for all')\n"
         "for left in range(9):\n"
         "    child = os.fork() or talk(left)\n"
         "    assert os.waitpid(child, 0)[1] == (9 if left < 8 else 0)\n"
@@ -399,6 +400,7 @@ def test_eight_kernels_at_once_lose_nothing(tmp_path: Path) -> None:
         "def safely(seed):\n"
         "    try: live(seed)\n"
         "    finally: os._exit(1)\n"
+        "Chat(Parrot()).ask('what is imported late is, once for all')\n"
         "children = [os.fork() or safely(n) for n in range(8)]\n"
         "assert [os.waitpid(child, 0)[1] for child in children] == [0] * 8\n"
     )

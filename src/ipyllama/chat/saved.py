@@ -23,7 +23,8 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
-from ipyllama.chat.tree import Tree, with_all_before
+from ipyllama.chat.parents import with_all_before
+from ipyllama.chat.tree import Tree
 from ipyllama.chat.turn import Turn
 from ipyllama.chat.written import checked, is_id, of_turn, to_turn
 from ipyllama.errors import BadOption, BadState, StoreError

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from types import EllipsisType
 from typing import Final
 
+from ipyllama.chat.parents import linked, with_all_before
 from ipyllama.chat.turn import Place, Turn
 from ipyllama.errors import BadOption, UnknownTurn
 from ipyllama.options import did_you_mean
@@ -151,7 +152,7 @@ class Tree:
             at = next((n for n, other in enumerate(self._turns) if other.id in (*gone, turn.id)), None)
             if at is None:  # samples are in their order, whichever ends first
                 at = next((n for n, other in enumerate(others) if _is_later_sample(other, turn)), len(others))
-            self._turns = _linked((*others[:at], turn, *others[at:]))
+            self._turns = linked((*others[:at], turn, *others[at:]))
             self._newest.pop(turn.id, None)
             self._newest |= {old: turn.id for old in gone if old != turn.id}
             if turn.sample == 0:
@@ -161,7 +162,7 @@ class Tree:
     def amend(self, turn: Turn) -> None:
         """Put a turn in the place of the one with the same id."""
         with self._lock:
-            self._turns = _linked(turn if other.id == turn.id else other for other in self._turns)
+            self._turns = linked(turn if other.id == turn.id else other for other in self._turns)
             self._changed(self)
 
     def adopt(self, turns: tuple[Turn, ...], head: Turn | None, replaced: Mapping[str, str]) -> None:
@@ -175,7 +176,7 @@ class Tree:
             gone = {turn.id: owners.get((turn.cell, turn.sample), turn.id) for turn in self._turns}
             here = [turn for turn in self._turns if gone[turn.id] == turn.id and turn.id not in known]
             here = [turn.with_name(None) if turn.name in names else turn for turn in here]
-            self._turns, self._head = _linked((*turns, *here)), head
+            self._turns, self._head = linked((*turns, *here)), head
             self._newest |= {**replaced, **{old: new for old, new in gone.items() if old not in known}}
             self._newest = {old: new for old, new in self._newest.items() if old != new and old not in known}
 
@@ -199,7 +200,7 @@ class Tree:
         """The same turn under another name, which no other turn has then."""
         with self._changing():
             others = (_without_name(other, name) for other in self._turns)
-            self._turns = _linked(other.with_name(name) if other.id == turn.id else other for other in others)
+            self._turns = linked(other.with_name(name) if other.id == turn.id else other for other in others)
             return self.newest(turn)
 
     def undo(self) -> bool:
@@ -250,30 +251,6 @@ class Tree:
                 raise
             self.begun = True
             self._changed(self)
-
-
-def with_all_before(turns: Iterable[Turn]) -> list[Turn]:
-    """The turns and all that they continue, each once and after its parent."""
-    found: dict[str, Turn] = {}
-    for turn in turns:
-        way: list[Turn] = []
-        at: Turn | None = turn
-        while at is not None and at.id not in found:
-            way.append(at)
-            at = at.parent
-        found |= {each.id: each for each in reversed(way)}
-    return list(found.values())
-
-
-def _linked(turns: Iterable[Turn]) -> tuple[Turn, ...]:
-    """The turns, each after its parent as that is among them: with the name that it has now."""
-    current = {turn.id: turn for turn in turns}
-    made: dict[str, Turn] = {}
-    for known in with_all_before(current.values()):
-        turn = current.get(known.id, known)
-        parent = made[turn.parent.id] if turn.parent else None
-        made[turn.id] = turn if turn.parent is parent else replace(turn, parent=parent)
-    return tuple(made[each] for each in current)
 
 
 def _is_left_over(turn: Turn, new: Turn, replaced: Turn | None) -> bool:

@@ -104,7 +104,7 @@ class Engine:
     @property
     def board(self) -> KVBoard | None:
         """What is in the context, for any thread; None for a model that does not generate."""
-        return self._live.board if self._live else None
+        return None if self._live is None else self._live.board
 
     @property
     def n_live(self) -> int:

@@ -117,6 +117,7 @@ COMMAND_EXAMPLES: Final = (
     ("why", "%llama why"),
     ("why", "%llama why 2"),
     ("why", "%llama why --chat review"),
+    ("kv", "%llama kv"),
     ("tokens", "%llama tokens"),
     ("tokens", "%llama tokens village"),
     ("branch", '%llama branch village 3 " storm" --name storm'),

@@ -1,7 +1,10 @@
-// The KV map: all cells of a context on a canvas, in the order in which sequences hold them.
+// The KV map: a bar of the whole context, and below it the part that is in use, cell by cell on a canvas, in the order in
+// which sequences hold them.
 
 const ORIGINS = ["reused", "restored", "computed", "generated"];
-const HEIGHT = 240; // what the cells may fill, in CSS pixels
+const HEIGHT = 220; // what the cells may fill, in CSS pixels
+const EDGE = 2; // around them, for the mark
+const FEWEST = 512; // cells that are drawn at least
 const number = new Intl.NumberFormat("en");
 
 // The state of the context, kept for all views of it.
@@ -21,6 +24,7 @@ function follow({ model }) {
       return run;
     });
     context.used = first;
+    context.shown = Math.min(total, Math.max(FEWEST, 2 ** Math.ceil(Math.log2(Math.max(1, first)))));
     for (const listener of context.listeners) listener();
   };
   const state = model.get("state");
@@ -71,27 +75,30 @@ function render({ model, el, signal, shared: context }) {
   const title = h("div", { className: "ipl-kv-title" });
   const canvas = h("canvas", { tabIndex: 0, role: "application" });
   canvas.setAttribute("aria-label", "Cells of the context. Arrow keys go from cell to cell.");
+  const bar = h("div", { className: "ipl-kv-bar", role: "img" });
   const tip = h("div", { className: "ipl-kv-tip", "aria-live": "polite" });
   const legend = h("div", { className: "ipl-kv-legend" });
   const sequences = h("div", { className: "ipl-kv-sequences" });
   el.classList.add("ipl-kv");
-  el.append(title, h("div", { className: "ipl-kv-map" }, canvas), tip, legend, sequences);
+  el.append(title, bar, h("div", { className: "ipl-kv-map" }, canvas), tip, legend, sequences);
 
-  let shape = grid(context.total, 600);
+  let shape = grid(context.shown, 600);
   let at = -1; // the cell that is pointed at
 
   function draw() {
-    const width = Math.floor(canvas.parentElement.clientWidth);
-    if (!width) return;
-    shape = grid(context.total, width);
+    const width = Math.floor(canvas.parentElement.clientWidth) - 2 * EDGE;
+    if (width <= 0) return;
+    shape = grid(context.shown, width);
     const { side, columns, rows } = shape;
     const ratio = devicePixelRatio || 1;
-    canvas.width = Math.round(columns * side * ratio);
-    canvas.height = Math.round(rows * side * ratio);
-    canvas.style.width = `${columns * side}px`;
-    canvas.style.height = `${rows * side}px`;
+    const [across, down] = [columns * side + 2 * EDGE, rows * side + 2 * EDGE];
+    canvas.width = Math.round(across * ratio);
+    canvas.height = Math.round(down * ratio);
+    canvas.style.width = `${across}px`;
+    canvas.style.height = `${down}px`;
     const pen = canvas.getContext("2d");
     pen.scale(ratio, ratio);
+    pen.translate(EDGE, EDGE);
     const gap = side > 3 ? 1 : 0;
     const paint = (first, length, colour) => {
       pen.fillStyle = colour;
@@ -103,7 +110,7 @@ function render({ model, el, signal, shared: context }) {
       }
     };
     const style = getComputedStyle(el);
-    paint(0, context.total, style.getPropertyValue("--ipl-free"));
+    paint(0, context.shown, style.getPropertyValue("--ipl-free"));
     for (const run of context.runs) {
       paint(run.first, run.length, colours[run.origin]);
       if (run.sequences.length > 1) paint(run.first, run.length, stripes(pen));
@@ -112,7 +119,7 @@ function render({ model, el, signal, shared: context }) {
     if (at >= 0) {
       pen.strokeStyle = style.getPropertyValue("--ipl-mark");
       pen.lineWidth = 2;
-      pen.strokeRect((at % columns) * side - 1, Math.floor(at / columns) * side - 1, side + 1, side + 1);
+      pen.strokeRect((at % columns) * side - 1, Math.floor(at / columns) * side - 1, side - gap + 2, side - gap + 2);
     }
   }
 
@@ -132,21 +139,31 @@ function render({ model, el, signal, shared: context }) {
       h(
         "span",
         {},
-        h("i", { className: `ipl-kv-key ${className}`, style: background ? `background:${background}` : "" }),
+        h("i", { className: `ipl-kv-key ${className}`, style: background ? `background-color:${background}` : "" }),
         `${name} ${number.format(count)}`,
       );
     legend.replaceChildren(
       ...ORIGINS.map((origin) => key(origin, counts[origin], "", colours[origin])),
       key("free", Math.max(0, context.total - context.used), "ipl-kv-free"),
-      ...(shared ? [key("shared", shared, "ipl-kv-shared")] : []),
+      ...(shared ? [key("shared", shared, "ipl-kv-shared ipl-kv-stripes")] : []),
     );
+    const part = (run) => {
+      const segment = h("div", { title: `${number.format(run.length)} ${run.origin}` });
+      segment.style.width = `${(100 * run.length) / Math.max(1, context.total)}%`;
+      segment.style.backgroundColor = colours[run.origin];
+      segment.classList.toggle("ipl-kv-stripes", run.sequences.length > 1);
+      return segment;
+    };
+    bar.replaceChildren(...context.runs.map(part));
+    bar.setAttribute("aria-label", used);
     const lines = [...lengths].map(([id, n]) => `sequence ${id}: ${number.format(n)} ${n === 1 ? "token" : "tokens"}`);
-    sequences.textContent = [...lines, context.note].filter(Boolean).join(" · ");
+    const drawn = context.shown < context.total ? `drawn: the first ${number.format(context.shown)} cells` : "";
+    sequences.textContent = [...lines, drawn, context.note].filter(Boolean).join(" · ");
     point(at);
   }
 
   function point(cell) {
-    at = cell < context.total ? cell : -1;
+    at = cell < context.shown ? cell : -1;
     tip.textContent = at < 0 ? "Point at a cell, or use the arrow keys, to see its token." : describe(context, at);
   }
 
@@ -167,8 +184,8 @@ function render({ model, el, signal, shared: context }) {
   };
 
   canvas.addEventListener("pointermove", (event) => {
-    const column = Math.min(shape.columns - 1, Math.floor(event.offsetX / shape.side));
-    go(Math.max(0, Math.floor(event.offsetY / shape.side)) * shape.columns + column);
+    const [x, y] = [event.offsetX, event.offsetY].map((at) => Math.max(0, Math.floor((at - EDGE) / shape.side)));
+    go(y * shape.columns + Math.min(shape.columns - 1, x));
   });
   canvas.addEventListener("pointerleave", () => go(-1));
   canvas.addEventListener("keydown", (event) => {
@@ -177,7 +194,7 @@ function render({ model, el, signal, shared: context }) {
     if (!(event.key in steps) && target === undefined) return;
     event.preventDefault();
     event.stopPropagation(); // the notebook would go to another cell
-    go(target ?? Math.max(0, Math.min(context.total - 1, at < 0 ? 0 : at + steps[event.key])));
+    go(target ?? Math.max(0, Math.min(context.shown - 1, at < 0 ? 0 : at + steps[event.key])));
   });
 
   context.listeners.add(all);
