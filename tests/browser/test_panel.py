@@ -175,6 +175,24 @@ def test_it_answers_while_a_cell_runs(bigram: Open) -> None:
     assert told(notebook, 3) == ["abc", "bcd"]
 
 
+def test_where_it_is_not_heard_while_a_cell_runs_it_says_so(bigram: Open) -> None:
+    notebook = bigram("%llama chat", "import time\ntime.sleep(8)", ALL)
+    kernel = "jupyterapp.shell.currentWidget.sessionContext.session.kernel"
+    notebook.page.evaluate(f"() => {{ {kernel}.commsOverSubshells = 'disabled' }}")
+    shown = panel(notebook)
+    choose(shown, Most_tokens=30)
+    notebook.run(2, wait=False)
+    field(shown).fill("abc")
+    field(shown).press("Enter")
+    expect(shown.get_by_role("status")).to_contain_text("The kernel is busy")
+    expect(shown.locator(".ipl-message")).to_have_text("abc")
+    assert notebook.prompt(2).inner_text() == "[*]:"
+    notebook.done(2)
+    answered(shown, 1)
+    expect(shown.get_by_role("status")).to_be_empty()
+    assert told(notebook, 3) == ["abc"]
+
+
 def test_while_another_answer_is_written_it_waits(smol: Open) -> None:
     notebook = smol("%llama chat", "%%llama --raw -n 4000 -t 0\n1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11,", ALL)
     shown = panel(notebook)
@@ -304,6 +322,7 @@ def test_models_can_be_chosen(smol: Open, tiny: Callable[[str], Any]) -> None:
     picker.focus()
     expect(picker.locator("option", has_text="tiny-llama-bigram")).to_have_count(1, timeout=30_000)
     picker.select_option(label="tiny-llama-bigram")
+    expect(picker).to_be_enabled(timeout=30_000)
     turn = ask(shown, "abc", 2)
     expect(turn.locator(".ipl-said")).to_contain_text("a")
     assert told(notebook, 2) == [True, 2]

@@ -82,8 +82,10 @@ def test_a_view_is_heard_while_a_cell_runs(chatting: Kernel) -> None:
 
     chatting.run(f"import time\nturns = lambda: {SESSION}.conversation('default').turns")
     running = chatting.start("end = time.time() + 20\nwhile not turns() and time.time() < end:\n    time.sleep(0.05)")
-    send("comm_open", target_name="ipyllama.say", data={"slot": slot})
-    send("comm_msg", data={"kind": "ask", "text": "Hello", "after": None})
+    send("comm_open", target_name="ipyllama.say", data={})
+    for data in ({}, {"slot": "b-0", "content": {}}, {"slot": slot}, {"slot": slot, "content": "ask"}):  # nobody's
+        send("comm_msg", data=data)
+    send("comm_msg", data={"slot": slot, "content": {"kind": "ask", "text": "Hello", "after": None}})
     chatting.finish(running)
     if subshell is not None:
         assert chatting.value("time.time() < end")  # the answer came while the cell waited for it

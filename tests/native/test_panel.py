@@ -175,7 +175,7 @@ def test_what_happens_elsewhere_is_shown(panel: Watched, chat: Chat) -> None:
     assert shown(panel) == ["From a cell, again"]
     chat.goto("2")
     rest(panel)
-    assert [each["marks"] for each in panel.turns] == ["an earlier answer", "turn 2 · stale"]
+    assert [each["marks"] for each in panel.turns] == ["an earlier answer (first)", "turn 2 · stale"]
     chat.reset()
     rest(panel)
     assert panel.turns == []
@@ -212,6 +212,14 @@ def test_problems_are_told(panel: Watched, chat: Chat) -> None:
     rest(panel)
     assert "no turn is called 'nowhere'" in panel.problem
     assert (panel.options.temperature, panel.options.top_k, panel.options.seed) == (0.5, 40, "random")
+    panel.sent.clear()
+    tell(panel, kind="ask", text="Hello", after="nowhere")
+    tell(panel, kind="again", turn="nowhere")
+    rest(panel)
+    assert [each for each in panel.sent if each["kind"] == "unsent"] == [
+        {"kind": "unsent", "text": "Hello"},
+        {"kind": "unsent", "text": ""},
+    ]
     tell(panel, kind="ask", text="word " * 9000, after=None)
     rest(panel)
     assert "tokens" in panel.problem

@@ -77,18 +77,15 @@ class ChatPanel(PlayView):
 
     def ask(self, text: str, after: Turn | str | EllipsisType | None = ...) -> None:
         """Ask, and go on from the head or from another turn; None is the beginning."""
-        self._stopped.clear()
-        self._do(lambda: self._ask(text, self.chat.head if after is ... else after))
+        self._answering(text, lambda: self._ask(text, self.chat.head if after is ... else after))
 
     def again(self, turn: Turn | str) -> None:
         """Answer a turn's message once more, with the next seed, as another branch."""
-        self._stopped.clear()
-        self._do(lambda: self._again(self._turn(turn)))
+        self._answering("", lambda: self._again(self._turn(turn)))
 
     def edit(self, turn: Turn | str, text: str) -> None:
         """Ask something else in a turn's place, as another branch; the turn stays where it is."""
-        self._stopped.clear()
-        self._do(lambda: self._ask(text, self._turn(turn).parent, self._turn(turn)))
+        self._answering(text, lambda: self._ask(text, self._turn(turn).parent, self._turn(turn)))
 
     def goto(self, turn: Turn | str) -> None:
         """Show the branch of a turn, and go on from there."""
@@ -149,36 +146,50 @@ class ChatPanel(PlayView):
 
         self.worker.do(do, key)
 
+    def _answering(self, text: str, what: Callable[[], bool]) -> None:
+        """Do what leads to an answer; where there is none in the end, `text` goes back to who wrote it."""
+
+        def do() -> None:
+            answered = False
+            try:
+                answered = what()
+            finally:
+                if not answered:
+                    self.send({"kind": "unsent", "text": text})
+
+        self._stopped.clear()
+        self._do(do)
+
     def _turn(self, turn: Turn | str) -> Turn:
         """A turn by its id, also one on the way to the head that has been replaced."""
         if isinstance(turn, Turn):
             return turn
         return next((each for each in self.chat.path() if each.id == turn), None) or self.chat[turn]
 
-    def _ask(self, text: str, after: Turn | str | None, like: Turn | None = None) -> None:
+    def _ask(self, text: str, after: Turn | str | None, like: Turn | None = None) -> bool:
         if not (text := text.strip()):
             raise BadOption("there is nothing to ask: write a message")
         where: dict[str, Any] = {"after": None if after is None else self._turn(after)}
         if like is not None:
             where |= {"system": like.system, "think": like.think}
-        self._answer(text, where, self.options)
+        return self._answer(text, where, self.options)
 
-    def _again(self, turn: Turn) -> None:
+    def _again(self, turn: Turn) -> bool:
         siblings = next(
             (group for group in self.chat.children().values() if turn.id in {each.id for each in group}), [turn]
         )
         options = self.options
         if options.seed != "random":
             options = options.replace_from({"seed": max(each.seed for each in siblings)}).with_seed(1)
-        self._answer(turn.message, {"after": turn.parent, "system": turn.system, "think": turn.think}, options)
+        return self._answer(turn.message, {"after": turn.parent, "system": turn.system, "think": turn.think}, options)
 
     def _goto(self, turn: Turn | str) -> None:
         self.chat.goto(self._turn(turn))
         self._follow()
 
-    def _answer(self, text: str, where: dict[str, Any], options: GenerateOptions) -> None:
+    def _answer(self, text: str, where: dict[str, Any], options: GenerateOptions) -> bool:
+        """Whether anything was answered."""
         self.problem = ""
-        reply = None
         try:
             self._job = self.chat.start(text, **where, **{f.name: getattr(options, f.name) for f in fields(options)})
             if self._stopped.is_set():
@@ -187,14 +198,12 @@ class ChatPanel(PlayView):
             with self.hold_sync():
                 self._show(said(self.chat, parent))
                 self.running = {"text": text}
-            reply = self._job.run(self._feed())
+            return bool(self._job.run(self._feed()).tokens)
         finally:
             self._job = None
             with self.hold_sync():
                 self._follow()
                 self.running = NOTHING
-            if reply is None or not reply.tokens:
-                self.send({"kind": "unsent", "text": text})
 
     def _feed(self) -> Callable[[Event], None]:
         """Shows an answer while it is written; when it has ended, it is a turn like others."""

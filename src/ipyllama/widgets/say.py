@@ -36,13 +36,12 @@ def hear_no_more(slot: str) -> None:
 
 
 def _opened(comm: Any, message: Any) -> None:
-    slot = message["content"]["data"].get("slot")
     _comms.append(comm)
-    comm.on_msg(lambda said: _said(slot, said["content"]["data"]))
-    comm.on_close(lambda said: _comms.remove(comm) if comm in _comms else None)
+    comm.on_msg(_said)
+    comm.on_close(lambda closing: _comms.remove(comm) if comm in _comms else None)
 
 
-def _said(slot: object, content: Any) -> None:
-    told = _views.get(slot) if isinstance(slot, str) else None
-    if told is not None and isinstance(content, dict):
-        told(content)
+def _said(message: Any) -> None:
+    match message["content"]["data"]:
+        case {"slot": str(slot), "content": dict(content)} if slot in _views:
+            _views[slot](content)

@@ -129,7 +129,7 @@ const FIELDS = {
   seed: { label: "Seed", title: "the same seed gives the same answer; random another one each time" },
 };
 
-function drawSampling(model, say, keep) {
+function drawSampling(model, tell, keep) {
   const inputs = {};
   const read = (name, text) => (text.trim() !== "" && Number.isFinite(Number(text)) ? Number(text) : text.trim());
   const grid = h("div", { className: "ipl-controls" });
@@ -138,7 +138,7 @@ function drawSampling(model, say, keep) {
     const input = h("input", { className: "ipl-field", title, ...kind, ...KEYS });
     input.dataset.key = `set:${name}`;
     input.addEventListener("keydown", (event) => event.stopPropagation());
-    input.addEventListener("change", () => say({ kind: "set", options: { [name]: read(name, input.value) } }));
+    input.addEventListener("change", () => tell({ kind: "set", options: { [name]: read(name, input.value) } }));
     inputs[name] = input;
     grid.append(h("label", { className: "ipl-control" }, h("span", {}, label), input));
   }
@@ -157,23 +157,30 @@ function drawSampling(model, say, keep) {
   return { fold, grid, fill };
 }
 
-function drawModels(model, say) {
+function drawModels(model, tell) {
   const select = h("select", { className: "ipl-field ipl-model", title: "The model that answers", "aria-label": "Model", ...KEYS });
   select.dataset.key = "model";
-  const ask = () => say({ kind: "models" });
+  const ask = () => tell({ kind: "models" });
   select.addEventListener("pointerdown", ask);
   select.addEventListener("keydown", (event) => {
     event.stopPropagation();
     if (event.key.startsWith("Arrow") || event.key === "Enter" || event.key === " ") ask();
   });
-  select.addEventListener("change", () => say({ kind: "use", model: select.value }));
+  select.addEventListener("change", () => {
+    select.disabled = true; // until it is known which model it is
+    tell({ kind: "use", model: select.value });
+  });
   function fill() {
     const options = model.get("models").map(({ path, name, size }) => h("option", { value: path }, size ? `${name} (${size})` : name));
     select.replaceChildren(...options);
     select.value = model.get("model");
   }
   fill();
-  return { select, fill };
+  const settle = () => {
+    select.disabled = false;
+    fill();
+  };
+  return { select, fill, settle };
 }
 
 // The notebook that holds the panel, where its widgets know of it.
@@ -228,7 +235,6 @@ function render({ model, el, signal }) {
   const slot = model.get("slot");
   const keep = kept.get(slot) ?? {};
   kept.set(slot, keep);
-  const say = sayer(model, slot);
   el.classList.add("ipl-panel");
 
   // -- parts
@@ -270,16 +276,16 @@ function render({ model, el, signal }) {
     problem.hidden = true;
     clearTimeout(busy);
     busy = setTimeout(() => (status.textContent = "The kernel is busy: it takes this up when the running cell has ended."), PATIENCE);
-    say(content);
+    say(model, content);
   }
   function act(content) {
-    if (writing) return; // one answer at a time
+    if (writing || models.select.disabled) return; // one thing at a time
     if (content.kind !== "goto") expect(content.text ?? model.get("turns").find((turn) => turn.id === content.turn).message);
     tell(content);
   }
   function ask() {
     const text = field.value;
-    if (!text.trim() || writing) return;
+    if (!text.trim() || writing || models.select.disabled) return;
     setDraft("");
     expect(text);
     tell({ kind: "ask", text, after: model.get("turns").at(-1)?.id ?? null });
@@ -348,14 +354,14 @@ function render({ model, el, signal }) {
   });
   model.on("change:title", () => (title.textContent = model.get("title")));
   model.on("change:sampling", sampling.fill);
-  model.on("change:model", models.fill);
+  model.on("change:model", () => model.get("model") && models.settle());
   model.on("change:models", models.fill);
   model.on("change:doing", () => (status.textContent = model.get("doing")));
   model.on("change:problem", () => {
     problem.textContent = model.get("problem");
     problem.hidden = !problem.textContent;
     sampling.fill();
-    models.fill();
+    models.settle();
   });
   model.on("msg:custom", (said) => {
     switch (said.kind) {
@@ -381,7 +387,7 @@ function render({ model, el, signal }) {
   let composing = false;
   const settled = () => {
     const editing = el.querySelector(".ipl-edit") || !cells.el.hidden;
-    if (model.get("dirty") && !writing && !composing && !editing && !field.value) say({ kind: "left" });
+    if (model.get("dirty") && !writing && !composing && !editing && !field.value) say(model, { kind: "left" });
   };
   const on = (target, name, listener) => target.addEventListener(name, listener, { signal });
   on(field, "compositionstart", () => (composing = true));
@@ -410,7 +416,7 @@ function render({ model, el, signal }) {
     tell({ kind: "late" });
   }
   show();
-  if (!keep.left) say({ kind: "models" });
+  if (!keep.left) say(model, { kind: "models" });
   log.scrollTop = keep.scroll ?? log.scrollHeight;
   if (Date.now() - (keep.left ?? 0) < REDRAWN) focusAgain();
   else keep.focus = null;

@@ -25,20 +25,27 @@ function share(p) {
   return `${(p * 100).toFixed(p >= 0.0995 || p === 0 ? 0 : p >= 0.00995 ? 1 : 2)}%`;
 }
 
-// Returns what tells the kernel something, also while a cell runs where the kernel has subshells (widgets/say.py).
-function sayer(model, slot) {
+// Channels to kernels that hear while a cell runs (widgets/say.py), opened at the first use.
+const channels = new WeakMap(); // kernel -> a promise of its comm, of null where it has no subshells
+
+async function openChannel(kernel) {
+  if (!kernel.supportsSubshells || kernel.commsOverSubshells === "disabled") return null; // the latter is a setting
+  const comm = kernel.createComm("ipyllama.say");
+  await comm.subshellStarted;
+  comm.open();
+  return comm;
+}
+
+async function channelTo(kernel) {
+  const known = await channels.get(kernel);
+  if (known === undefined || known?.isDisposed) channels.set(kernel, openChannel(kernel));
+  return channels.get(kernel);
+}
+
+// Tell the kernel something, also while a cell runs where that is possible.
+async function say(model, content) {
   const kernel = model.widget_manager?.kernel;
-  let ready = null;
-  const connect = async () => {
-    if (!kernel?.supportsSubshells) return null;
-    const comm = kernel.createComm("ipyllama.say");
-    await comm.subshellStarted;
-    comm.open({ slot });
-    return comm;
-  };
-  return async (content) => {
-    const comm = await (ready ??= connect());
-    if (comm && !comm.isDisposed) comm.send(content);
-    else model.send(content);
-  };
+  const channel = kernel ? await channelTo(kernel) : null;
+  if (channel) channel.send({ slot: model.get("slot"), content });
+  else model.send(content);
 }
