@@ -84,10 +84,10 @@ def _export(shell: Any, session: Session, args: LineArgs, view: View) -> None:
 def _resume(shell: Any, session: Session, args: LineArgs, view: View) -> Any:
     from ipyllama.prefix.location import VARIABLE, chats_location
 
+    nth = positive(args.name or "1")
     chat = session.begin(session.current, args.chat)
     if chats_location() is None:
         raise BadOption(f"conversations are not kept here: {VARIABLE} has to name a folder, or be unset")
-    nth = positive(args.name or "1")
     try:
         saved = chat.resume(nth)
     except BadState as error:
