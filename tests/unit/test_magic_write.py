@@ -77,12 +77,12 @@ def test_a_system_prompt_is_written_where_it_changes() -> None:
 def test_options_come_back() -> None:
     options = GenerateOptions(
         temperature=0.8, top_k=3, max_tokens=7, seed=5, stop=("\n\n", "a b"), grammar='root ::= "a"\n', reuse="token",
-        logit_bias=((42, -1.5), (" Paris", 3.0)), repeat_penalty=1.25,
+        logit_bias=((42, -1.5), (" Paris", 3.0)), repeat_penalty=1.25, logprobs=5,
     )  # fmt: skip
     ((args, _, names),) = read(write_cells([turn("Hi", options=options, think=False)]))
     given_ = dict(args.overrides)
     given_["grammar"] = insert_variables(given_["grammar"], names)[0]
-    assert GenerateOptions().replace_from(given_) == options
+    assert GenerateOptions().replace_from(given_ | {"logprobs": 5}) == options
     assert args.think is False
 
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from ipyllama.chat import Turn
 
 _FLAGS: Final = {option.flags[-1].lstrip("-").replace("-", "_"): option.flags[-1] for option in CELL_OPTIONS}
+_LOOKS: Final = {"logprobs"}
+"""Options that change nothing of an answer."""
 _DEFAULT: Final = GenerateOptions()
 
 
@@ -62,7 +64,7 @@ def _options(options: GenerateOptions, variables: dict[str, str]) -> list[str]:
     words: list[str] = []
     for field in fields(options):
         value = getattr(options, field.name)
-        if field.name not in _FLAGS or value == getattr(_DEFAULT, field.name):
+        if field.name not in _FLAGS.keys() - _LOOKS or value == getattr(_DEFAULT, field.name):
             continue
         for each in _values(field.name, value, variables):
             words += [_FLAGS[field.name], each]
