@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ expect = playwright.expect
 Open = Callable[..., Any]
 HOSTILE = """<img src=x onerror="window.hit=1"></script><script>window.hit=2</script>"""
 MEMORY = "memory = get_ipython().magics_manager.registry['LlamaMagics'].session.memory"
+BESIDE = "import os\ndel os.environ['IPYLLAMA_PREFIX_DIR']\n"  # off in other tests
 TALK = (
     f"%%llama --raw -n 4 -t 0\n{'one two three four ' * 3}",
     f"%%llama --raw -n 4 -t 0\n{HOSTILE}",
@@ -26,10 +28,11 @@ VIEW, STATE = 3, 4
 
 
 @pytest.fixture
-def kept(bigram: Open) -> Any:
-    """Two prefixes, shown."""
-    opened = bigram(*TALK)
-    for cell in range(1, VIEW + 1):
+def kept(notebook: Open, tiny: Callable[[str], Path]) -> Any:
+    """Two prefixes in the notebook's own folder, shown."""
+    load = f'{BESIDE}%load_ext ipyllama\n%llama load "{tiny("llama-bigram")}" --threads 1'
+    opened = notebook(load, *TALK)
+    for cell in range(VIEW + 1):
         opened.run(cell)
     expect(rows(opened)).to_have_count(2, timeout=15_000)
     return opened
