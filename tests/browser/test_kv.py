@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from browser.trace import Trace
+from browser.trace import tell_longest
 
 playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
 Open = Callable[..., Any]
@@ -85,11 +85,14 @@ view
     expect(canvas).to_be_visible()
     box = canvas.bounding_box()
     assert box["height"] < 320
-    with Trace(notebook.page) as trace:
+
+    def point() -> None:
         for step in range(20):
             canvas.hover(position={"x": 5 + step * 24, "y": 5 + step * 8})
         notebook.page.evaluate("() => window.dispatchEvent(new Event('resize'))")
-    assert trace.longest_task() < 100
+
+    tell_longest(notebook.page, "pointing", point)
+    expect(notebook.out(1)).to_contain_text("cell ")
 
 
 def test_without_live_views_it_is_a_picture(bigram: Open) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any, Final, Self
 
 from playwright.sync_api import Page
@@ -41,3 +42,10 @@ class Trace:
         ]
         assert tasks, "Chromium's trace tells of no task"
         return max(tasks)
+
+
+def tell_longest(page: Page, what: str, act: Callable[[], object]) -> None:
+    """Print how long the page was busy at a stretch (`pytest -s`): it is measured, not asserted."""
+    with Trace(page) as trace:
+        act()
+    print(f"{what}: longest task {trace.longest_task():.0f} ms", end=" ")  # noqa: T201
