@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from browser.trace import tell_longest
 
 playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
 expect = playwright.expect
