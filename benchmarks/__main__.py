@@ -12,6 +12,7 @@ from benchmarks import (
     fingerprint,
     interrupt,
     memory,
+    page,
     restart,
     reuse,
     saving,
@@ -39,6 +40,7 @@ BENCHMARKS: Final[dict[str, Callable[[Bench], Iterator[Row]]]] = {
     "state": state.measure,
     "fingerprint": fingerprint.measure,
     "memory": memory.measure,
+    "page": page.measure,
 }
 
 

@@ -101,6 +101,10 @@ class StoreBusy(StoreError):
     """Other processes keep a place for saved prefix states locked."""
 
 
+class StoreFull(StoreError):
+    """What is pinned leaves no room within the limit."""
+
+
 class BadBundle(LlamaError):
     """A file of prefix states is not one, is damaged, or was made for another model or format."""
 

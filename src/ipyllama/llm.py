@@ -15,7 +15,7 @@ from ipyllama.engine.capability import Capability, CapabilityProbe
 from ipyllama.engine.embed import STEP
 from ipyllama.engine.engine import Wrap
 from ipyllama.errors import BadOption, WrongModel
-from ipyllama.ledger import Ledger
+from ipyllama.ledger import Ledger, as_ledger
 from ipyllama.lens.looks import Looks
 from ipyllama.loading import LoadOptions, context_options, identify, load_options
 from ipyllama.models import LocalModel, Progress, resolve
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ipyllama.chat import Chat, ChatTemplate
     from ipyllama.embed import Pooling, TextEncoder, TooLong
     from ipyllama.explain import Explanation
+    from ipyllama.prefix.where import Where
     from ipyllama.widgets.kv import KVView
 
 Prompt = str | Sequence[str]
@@ -291,6 +292,13 @@ class LLM(Looks):
         from ipyllama.explain import explain
 
         return explain(reply, self.vocab)
+
+    def where(self, prompts: Iterable[Ledger | Sequence[int]]) -> list[Where]:
+        """How much of each prompt's beginning is in the context, in RAM and on disk now. Reads no block and waits for
+        no answer. `turn.where()` asks for one turn."""
+        from ipyllama.prefix.where import where_are
+
+        return where_are(self.memory, [as_ledger(prompt) for prompt in prompts], self._engine.held)
 
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
         """Token ids of `text`; see `Vocabulary.tokenize`."""

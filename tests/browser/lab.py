@@ -44,6 +44,15 @@ _READY = """() => {
 class Lab:
     """The server, with settings and folders of its own in `base`."""
 
+    PROGRAM, PAGES = "lab", "lab/tree"
+    OWN_ERRORS: tuple[str, ...] = ()
+    OPTIONS: tuple[str, ...] = (
+        "--LabApp.expose_app_in_browser=True",
+        "--LabApp.news_url=None",
+        "--LabApp.extension_manager=readonly",
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+    )
+
     def __init__(self, base: Path) -> None:
         self.root, self.log, home = base / "root", base / "lab.log", base / "home"
         self.root.mkdir()
@@ -60,11 +69,9 @@ class Lab:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self.token, self.url = secrets.token_hex(16), f"http://127.0.0.1:{port}"
-        command = [sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root", "--ip=127.0.0.1"]
+        command = [sys.executable, "-m", "jupyter", self.PROGRAM, "--no-browser", "--allow-root", "--ip=127.0.0.1"]
         command += [f"--port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={self.token}"]
-        command += [f"--ServerApp.root_dir={self.root}", "--LabApp.expose_app_in_browser=True"]
-        command += ["--LabApp.news_url=None", "--LabApp.extension_manager=readonly"]
-        command += ["--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
+        command += [f"--ServerApp.root_dir={self.root}", *self.OPTIONS]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
         self._wait()
@@ -87,6 +94,9 @@ class Lab:
         for session in self.api("sessions"):
             self.api(f"sessions/{session['id']}", "DELETE")
 
+    def wait_for_kernel(self, page: Page) -> None:
+        page.wait_for_function(_READY, timeout=START * 1000)  # the toolbar says idle before there is a kernel
+
     def _wait(self) -> None:
         end = time.monotonic() + START
         while True:
@@ -101,13 +111,29 @@ class Lab:
                 return
 
 
+class Notebook7(Lab):
+    """Notebook 7 in place of JupyterLab. It gives no handle to its application (7.6.5, whatever is set)."""
+
+    PROGRAM, PAGES = "notebook", "notebooks"
+    OWN_ERRORS = ("reading 'schema'",)  # of settings for plugins that it has not
+    OPTIONS = ()
+
+    def wait_for_kernel(self, page: Page) -> None:
+        page.wait_for_selector(".jp-Notebook .cm-content", timeout=START * 1000)
+        end = time.monotonic() + START
+        while not any(k["connections"] and k["execution_state"] == "idle" for k in self.api("kernels")):
+            assert time.monotonic() < end, "no kernel comes"
+            page.wait_for_timeout(200)
+        page.wait_for_timeout(1000)
+
+
 class Notebook:
     """A notebook open in the browser, its kernel ready."""
 
     def __init__(self, page: Page, lab: Lab, name: str) -> None:
         self.page, self.lab, self.path = page, lab, lab.root / name
-        page.goto(f"{lab.url}/lab/tree/{name}?token={lab.token}&reset", wait_until="domcontentloaded")
-        page.wait_for_function(_READY, timeout=START * 1000)  # the toolbar says idle before there is a kernel
+        page.goto(f"{lab.url}/{lab.PAGES}/{name}?token={lab.token}&reset", wait_until="domcontentloaded")
+        lab.wait_for_kernel(page)
 
     def cell(self, index: int) -> Locator:
         return self.page.locator(f".jp-Notebook .jp-Cell[data-windowed-list-index='{index}']")

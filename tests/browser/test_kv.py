@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from browser.trace import tell_longest
 
 playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
 Open = Callable[..., Any]
@@ -84,16 +85,14 @@ view
     expect(canvas).to_be_visible()
     box = canvas.bounding_box()
     assert box["height"] < 320
-    notebook.page.evaluate(
-        """() => {
-            window.longest = 0;
-            const note = (list) => list.getEntries().forEach((task) => (longest = Math.max(longest, task.duration)));
-            new PerformanceObserver(note).observe({ entryTypes: ["longtask"] });
-        }"""
-    )
-    for step in range(40):
-        canvas.hover(position={"x": 5 + step * 12, "y": 5 + step * 4})
-    assert notebook.page.evaluate("() => longest") < 100
+
+    def point() -> None:
+        for step in range(20):
+            canvas.hover(position={"x": 5 + step * 24, "y": 5 + step * 8})
+        notebook.page.evaluate("() => window.dispatchEvent(new Event('resize'))")
+
+    tell_longest(notebook.page, "pointing", point)
+    expect(notebook.out(1)).to_contain_text("cell ")
 
 
 def test_without_live_views_it_is_a_picture(bigram: Open) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from browser.trace import tell_longest
 
 playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
 expect = playwright.expect
@@ -177,7 +178,6 @@ def test_8192_tokens(notebook: Open) -> None:
     opened.run(0)
     opened.run(1)
     page = opened.page
-    longest(page, lambda: page.wait_for_timeout(300))
 
     def show() -> None:
         view = shown(opened, 2)
@@ -189,30 +189,4 @@ def test_8192_tokens(notebook: Open) -> None:
         page.wait_for_timeout(300)
 
     for name, act in {"showing": show, "toggling": toggle}.items():
-        print(f"{name}: longest task {longest(page, act):.0f} ms", end=" ")  # noqa: T201
-
-
-def longest(page: Any, act: Callable[[], None]) -> float:
-    """Milliseconds of CPU time of the longest task of the page's main thread."""
-    session = page.context.new_cdp_session(page)
-    events: list[dict[str, Any]] = []
-    done: list[bool] = []
-    session.on("Tracing.dataCollected", lambda data: events.extend(data["value"]))
-    session.on("Tracing.tracingComplete", lambda data: done.append(True))
-    session.send(
-        "Tracing.start",
-        {"transferMode": "ReportEvents", "categories": "toplevel,disabled-by-default-devtools.timeline"},
-    )
-    act()
-    session.send("Tracing.end")
-    while not done:
-        page.wait_for_timeout(50)
-    main = {
-        (e["pid"], e["tid"]) for e in events if e.get("name") == "thread_name" and e["args"]["name"] == "CrRendererMain"
-    }
-    tasks = [
-        e.get("tdur", 0) / 1000
-        for e in events
-        if e.get("name", "").endswith("RunTask") and (e["pid"], e["tid"]) in main
-    ]
-    return max(tasks)
+        tell_longest(page, name, act)

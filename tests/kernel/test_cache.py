@@ -56,7 +56,30 @@ def test_status_tells_what_is_where(kernel: Kernel, store: Path) -> None:
     files = blocks(store)
     assert f"of 10 GiB, {len(files)} blocks" in text
     assert re.search(r"in RAM +\S+ [kM]?B of", text)
-    assert text == shown(kernel, "%llama cache status")
+    assert text.startswith(shown(kernel, "%llama cache status"))
+    assert text.endswith(shown(kernel, "%llama cache ls"))
+
+
+def test_what_is_pinned_stays(kernel: Kernel, store: Path) -> None:
+    kernel.run(f"%%llama --raw -n 5\n{STORY}")
+    ((name, *_),) = rows(shown(kernel, "%llama cache flush\n%llama cache ls"))
+    assert shown(kernel, f"%llama cache pin {name[:6]}") == (
+        f"{name[:6]} pinned: no limit and no age deletes it; %llama cache unpin lets it go"
+    )
+    assert "yes" in rows(shown(kernel, "%llama cache ls"))[0]
+    assert (
+        kernel.fail(f"%llama cache rm {name}")
+        .content["evalue"]
+        .endswith(f"{name} is pinned: %llama cache unpin {name} first")
+    )
+    limit = kernel.fail("%llama cache limit 1.5k").content
+    assert limit["ename"] == "StoreFull"
+    before = blocks(store)
+    assert kernel.fail("%llama cache pin zz").content["evalue"].startswith("no prefix is called 'zz'")
+    shown(kernel, f"%llama cache unpin {name}")
+    shown(kernel, "%llama cache limit 1.5k")
+    assert len(blocks(store)) < len(before)
+    shown(kernel, "%llama cache limit 10G")
 
 
 def test_ls_shows_each_prefix_once_and_no_text_of_a_shared_store(kernel: Kernel) -> None:

@@ -101,6 +101,8 @@ def test_map_keeps_the_order_and_takes_any_iterable(load) -> None:
     )
     assert [reply.text for reply in replies] == ["bcd", "cde", "def"]
     assert llm.map([]) == []
+    with pytest.raises(BadOption, match="a list of prompts"):
+        llm.map("one prompt")
 
 
 @pytest.mark.parametrize("arch", ["llama", "mamba"])

@@ -77,6 +77,7 @@ PREFIXES = [
     PrefixInfo("d1" * 4, "2" * 16, "", 0, 5 * MB, 0, 0.0, NOW - 300, ("disk",), (), "damaged: its header is damaged"),
     PrefixInfo("e0" * 4, "0" * 16, "smollm2", 5, 1 * MB, 0, 0.1, NOW, ("RAM",), ()),
 ]
+PINNED = [replace(PREFIXES[0], pinned=2304, hits=1200), replace(PREFIXES[1], pinned=256), PREFIXES[2]]
 TEXTS = {
     "3f2a91c0": "which of these rivers, if any, flows through the old town of Basel?\nassistant",
     "91c03f2a7": "日本語🦙 <script>alert(1)</script> \x1b[31mred",
@@ -208,6 +209,7 @@ CASES: dict[str, Callable[[], dict[str, str]]] = {
     "cache_ram": lambda: cache_table(
         replace(STATS, location=None), "chosen when the model was loaded"
     )._repr_mimebundle_(),
+    "prefixes_pinned": lambda: prefix_table(PINNED, TEXTS, now=NOW, number=20, empty="")._repr_mimebundle_(),
     "prefixes": lambda: prefix_table(PREFIXES, TEXTS, now=NOW, number=20, empty="")._repr_mimebundle_(),
     "prefixes_shared": lambda: prefix_table(PREFIXES, None, now=NOW, number=2, empty="")._repr_mimebundle_(),
     "prefixes_none": lambda: prefix_table([], {}, now=NOW, number=2, empty="nothing <yet>")._repr_mimebundle_(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 
@@ -29,6 +30,7 @@ class Work:
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = signal.getsignal(signal.SIGINT)
     monkeypatch.setattr(Stop, "_last", float("-inf"))
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -83,9 +85,9 @@ def test_what_is_submitted_inside_is_watched(monkeypatch: pytest.MonkeyPatch) ->
     Stop.watch_here(Work())  # nothing is in force: no harm
 
 
-def test_the_same_press_again_does_not_reach_what_follows() -> None:
+def test_the_same_press_again_does_not_reach_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
     """In ipykernel, where a press after the cell is dangerous: our handler stays until the kernel sets its own."""
-    pytest.importorskip("ipykernel")
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
     work = Work()
     with Stop() as stop:
         stop.watch(work)

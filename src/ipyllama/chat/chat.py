@@ -27,6 +27,7 @@ from ipyllama.stop import Stop
 if TYPE_CHECKING:
     from ipyllama.chat.saved import Saved
     from ipyllama.widgets.panel import ChatPanel
+    from ipyllama.widgets.tree import TreeView
 
 
 _PLACE: Final = {"cell", "name", "system", "think"}
@@ -237,6 +238,12 @@ class Chat(Conversation):
         from ipyllama.widgets.panel import ChatPanel
 
         return ChatPanel(self, **options)
+
+    def tree_view(self) -> TreeView:
+        """The tree as a view that follows the conversation: go to a turn, fork, rename, remove and undo there."""
+        from ipyllama.widgets.tree import TreeView
+
+        return TreeView(self)
 
     def resume(self, nth: int = 1) -> Saved | None:
         """Take over what an earlier process left in the folder of `keep`, the latest of them, or the `nth` latest; None

@@ -9,7 +9,7 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
 from ipyllama.chat.messages import Messages, conversation
-from ipyllama.chat.outline import children_of, tree_rows
+from ipyllama.chat.outline import children_of, located, tree_rows
 from ipyllama.chat.speaker import Speaker
 from ipyllama.chat.tree import Tree
 from ipyllama.chat.turn import Turn, check_name
@@ -59,12 +59,14 @@ class Conversation:
         """Whether anything was ever said here, be it forgotten again."""
         return self._tree.begun
 
-    def tree(self) -> ConversationTree:
-        """The whole tree, to look at."""
+    def tree(self, *, where: bool = False) -> ConversationTree:
+        """The whole tree, to look at; with `where` each turn tells where its prefix is kept."""
         from ipyllama.display.tree import ConversationTree
         from ipyllama.display.units import plural
 
         rows, here = tree_rows(self._tree), len(self)
+        if where:
+            rows = located(rows, self)
         title = f"Chat {self.name!r} with {self.llm.name}: {plural(len(rows), 'turn')}"
         return ConversationTree(title + (f", {here} of them on the way to the head" if here != len(rows) else ""), rows)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ipyllama.chat.tree import Tree
 from ipyllama.chat.turn import Turn
 
 if TYPE_CHECKING:
+    from ipyllama.chat.conversation import Conversation
     from ipyllama.display.tree import TreeRow
 
 
@@ -25,8 +27,8 @@ def tree_rows(tree: Tree) -> list[TreeRow]:
     while waiting:
         turn, depth, first = waiting.pop()
         is_head = head is not None and turn.id == head.id
-        row = TreeRow(numbers[turn.id], turn.name, turn.message, turn.text, depth, first, is_head, turn.id in stale)
-        rows.append(row)
+        number, is_stale = numbers[turn.id], turn.id in stale
+        rows.append(TreeRow(number, turn.name, turn.message, turn.text, depth, first, is_head, is_stale, turn.id))
         waiting += _in_order(children.get(turn.id, []), of_head, depth)
     return rows
 
@@ -40,6 +42,14 @@ def children_of(tree: Tree) -> dict[str | None, list[Turn]]:
         parent = tree.newest(turn.parent) if turn.parent else None
         found.setdefault(parent.id if parent and parent.id in known else None, []).append(turn)
     return found
+
+
+def located(rows: list[TreeRow], chat: Conversation) -> list[TreeRow]:
+    """The rows with where their prefixes are kept now."""
+    turns = {turn.id: turn for turn in chat.all_turns}
+    here = [turns[row.id] for row in rows if row.id in turns]
+    found = dict(zip((turn.id for turn in here), chat.llm.where([turn.ledger for turn in here]), strict=True))
+    return [replace(row, where=found[row.id].places) if row.id in found else row for row in rows]
 
 
 def _in_order(siblings: list[Turn], of_head: set[str], depth: int) -> list[tuple[Turn, int, bool]]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ipyllama.chat.template import ChatTemplate
     from ipyllama.engine import Job, Opening, Shift
     from ipyllama.engine.capability import Capability
+    from ipyllama.prefix.where import Where
 
 
 class Speaker(Protocol):
@@ -38,6 +39,9 @@ class Speaker(Protocol):
 
     @property
     def capability(self) -> Capability: ...
+
+    def where(self, prompts: Sequence[Ledger]) -> list[Where]:
+        """How much of each is in the context, in RAM and on disk."""
 
     def generate(  # noqa: PLR0913 - as LLM has it
         self,

@@ -19,6 +19,7 @@ from ipyllama.thinking import Parts, split_thinking
 if TYPE_CHECKING:
     from ipyllama.chat.chat import Chat
     from ipyllama.engine import Stream
+    from ipyllama.prefix.where import Where
     from ipyllama.widgets.tokens import TokenView
 
 LONGEST_NAME: Final = 80
@@ -126,6 +127,10 @@ class Turn(Reply, Place):
     def fork(self, name: str | None = None) -> Chat:
         """A conversation of its own that continues from here. What both have in common is computed once."""
         return self._chat.fork(self, name)
+
+    def where(self) -> Where:
+        """How much of the conversation up to here is in the context, in RAM and on disk now."""
+        return self._chat.llm.where([self.ledger])[0]
 
     def with_name(self, name: str | None) -> Turn:
         """The same turn under another name."""

@@ -48,8 +48,15 @@ def prefix_table(
     """The first `number` of the prefixes that are kept, one a row. `texts` are what they end with, by name; None where
     text is not to be shown. `now` in seconds since the epoch."""
     shown = prefixes[:number]
-    columns = _COLUMNS if texts is None else (*_COLUMNS, "ends with")
-    rows = tuple(_row(info, now) + (() if texts is None else (_preview(info, texts),)) for info in shown)
+    hits, pins = any(info.hits for info in shown), any(info.pinned for info in shown)
+    columns = _COLUMNS + ("hits",) * hits + ("pinned",) * pins + ("ends with",) * (texts is not None)
+    rows = tuple(
+        _row(info, now)
+        + (format_count(info.hits) if info.hits else "",) * hits
+        + (pinned_text(info),) * pins
+        + (() if texts is None else (preview(info, texts),))
+        for info in shown
+    )
     problems = dict.fromkeys(info.problem for info in shown if info.problem)
     notes = [f"{_names(shown, problem)} cannot be used: {problem}" for problem in problems]
     if len(prefixes) > number:
@@ -57,7 +64,8 @@ def prefix_table(
     if texts is None and shown:
         notes.append("text not shown: shared cache")
     note = f"({'; '.join(notes)})" if notes else ""
-    return Table(columns, rows, right=frozenset({1, 2, 3, 4}), empty=empty, note=note)
+    right = frozenset({1, 2, 3, 4, len(_COLUMNS)} if hits else {1, 2, 3, 4})
+    return Table(columns, rows, right=right, empty=empty, note=note)
 
 
 def _row(info: PrefixInfo, now: float) -> tuple[str, ...]:
@@ -77,7 +85,13 @@ def _names(prefixes: Sequence[PrefixInfo], problem: str) -> str:
     return ", ".join(info.name for info in prefixes if info.problem == problem)
 
 
-def _preview(info: PrefixInfo, texts: Mapping[str, str]) -> str:
+def pinned_text(info: PrefixInfo) -> str:
+    """`yes`, `512 tokens` where only its beginning is, or nothing."""
+    return "yes" if info.pinned >= info.n_tokens > 0 else f"{info.pinned:,} tokens" if info.pinned else ""
+
+
+def preview(info: PrefixInfo, texts: Mapping[str, str]) -> str:
+    """The end of a prefix's text, on one line."""
     text = one_line(texts.get(info.name, ""))
     if info.name not in texts:
         return "(cannot be used)" if info.problem else "(model not loaded)"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 from itertools import count
 from typing import Any, Final
@@ -32,6 +32,9 @@ class TreeRow:
     first: bool = False
     head: bool = False
     stale: bool = False
+    id: str = field(default="", compare=False)
+    where: Mapping[str, float] | None = field(default=None, compare=False)
+    """by place what share of the turn's prefix is there, as `Where.places` tells; None where nobody has looked"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ class ConversationTree:
             return f"{self.title}\n(nothing was said yet)"
         names = [f"{_graph(row, at)} {_label(row)}" for at, row in enumerate(self.rows)]
         width = max(map(len, names))
-        said = (f"{_short(row.message, WIDTH)} → {_answer(row, WIDTH)}" for row in self.rows)
+        said = (f"{short(row.message, WIDTH)} → {_answer(row, WIDTH)}" for row in self.rows)
         marks = ("".join(f"  [{mark}]" for mark in _marks(row)) for row in self.rows)
         lines = zip(names, said, marks, strict=True)
         return "\n".join([self.title, *(f"{name:<{width}}  {text}{mark}" for name, text, mark in lines)])
@@ -77,15 +80,22 @@ def _label(row: TreeRow) -> str:
 
 
 def _marks(row: TreeRow) -> list[str]:
-    return [mark for mark, on in (("head", row.head), ("stale", row.stale)) if on]
+    marks = [mark for mark, on in (("head", row.head), ("stale", row.stale)) if on]
+    return marks if row.where is None else [*marks, where_text(row.where)]
+
+
+def where_text(where: Mapping[str, float]) -> str:
+    """`live, disk 40%`: the places of a prefix, with the share where it is not all there."""
+    parts = (place if share >= 1 else f"{place} {max(1, int(share * 100))}%" for place, share in where.items())
+    return ", ".join(parts) or "kept nowhere"
 
 
 def _row_html(row: TreeRow, at: int) -> str:
     """One line, as wide as there is room: where the answer does not fit, its end is hidden."""
     label = f'<span style="{MUTED};flex:none">{row.number}</span>'
     if row.name:
-        label += f' <strong style="flex:none">{escape(_short(row.name, WIDTH))}</strong>'
-    message = f'<span style="{_CUT};flex:0 1 auto">{escape(_short(row.message, LONGEST))}</span>'
+        label += f' <strong style="flex:none">{escape(short(row.name, WIDTH))}</strong>'
+    message = f'<span style="{_CUT};flex:0 1 auto">{escape(short(row.message, LONGEST))}</span>'
     answer = f'<span style="{_CUT};flex:0 4 auto;{MUTED}">→ {escape(_answer(row, LONGEST))}</span>'
     marks = " ".join(f'<span style="{MUTED};{_MARK}">{mark}</span>' for mark in _marks(row))
     said = f"{label} {message} {answer} {marks}".rstrip()
@@ -95,10 +105,10 @@ def _row_html(row: TreeRow, at: int) -> str:
 
 
 def _answer(row: TreeRow, width: int) -> str:
-    return _short(row.answer, width) or "(nothing)"
+    return short(row.answer, width) or "(nothing)"
 
 
-def _short(text: str, width: int) -> str:
+def short(text: str, width: int) -> str:
     """The beginning of a text, on one line; no more of it is looked at than is needed."""
     line = one_line(text[: 4 * width])
     if len(line) <= width and len(text) <= 4 * width:

@@ -111,6 +111,10 @@ class Engine:
         """Tokens whose KV is in the context now."""
         return len(self._live) if self._live else 0
 
+    def held(self, tokens: Sequence[int]) -> int:
+        """How many leading tokens of a prompt have their KV in the context now."""
+        return self._live.held(tokens) if self._live else 0
+
     @property
     def n_busy(self) -> int:
         """Jobs that run or wait."""

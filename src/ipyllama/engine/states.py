@@ -51,6 +51,9 @@ class States(Protocol):
 
     def __len__(self) -> int: ...
 
+    def held(self, tokens: Sequence[int]) -> int:
+        """How many leading tokens of a prompt are in the sequence now, and can be gone on from. From any thread."""
+
     def warm_up(self) -> None:
         """Do once, before the first prompt, what the first use of a context costs. Leaves the sequence empty."""
 

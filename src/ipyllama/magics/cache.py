@@ -17,11 +17,16 @@ if TYPE_CHECKING:
     from ipyllama.ledger import Ledger
     from ipyllama.magics.session import Session
     from ipyllama.models import Progress
-    from ipyllama.prefix import PrefixInfo, PrefixMemory
+    from ipyllama.prefix import PrefixMemory
 
 
-def run_cache(session: Session, args: CacheArgs, view: View) -> Table | None:
-    """Run one `%llama cache` line. Raises a `LlamaError` for what cannot be done."""
+def run_cache(session: Session, args: CacheArgs, view: View, *, live: bool) -> Any:
+    """Run one `%llama cache` line; `live` as in `run_line`. Raises a `LlamaError` for what cannot be done."""
+    if args.command == "cache view":
+        from ipyllama.magics.look import show
+
+        show(session.memory.view(), live=live)
+        return None
     return _COMMANDS[args.command.removeprefix("cache ")](session, args, view)
 
 
@@ -34,24 +39,15 @@ def _status(session: Session, args: CacheArgs, view: View) -> Table:
 
 
 def _ls(session: Session, args: CacheArgs, view: View) -> Table:
+    from ipyllama.prefix.ends import texts_of
     from ipyllama.prefix.listing import entries
-    from ipyllama.prefix.location import BESIDE, origin
 
     memory = session.memory
     found = entries(memory, model=args.model, sort=args.sort)
-    own = memory.location is None or origin(memory) == BESIDE
-    texts = _texts(session, found[: args.number]) if own else None
+    texts = texts_of(memory, found[: args.number], session.llms)
     place = memory.location or "RAM"
     empty = f"nothing is kept of {args.model}" if args.model else f"nothing is kept in {place} yet"
     return prefix_table(found, texts, now=time.time(), number=args.number, empty=empty)
-
-
-def _texts(session: Session, prefixes: list[PrefixInfo]) -> dict[str, str]:
-    """What prefixes of loaded models end with."""
-    from ipyllama.prefix.listing import root_name
-
-    vocabularies = {root_name(llm.memory): llm.vocab for llm in session.llms}
-    return {info.name: vocabularies[info.root].detokenize(info.tail) for info in prefixes if info.root in vocabularies}
 
 
 def _rm(session: Session, args: CacheArgs, view: View) -> None:
@@ -66,6 +62,16 @@ def _rm(session: Session, args: CacheArgs, view: View) -> None:
     gone = remove(memory, names)
     freed = f"{plural(gone.blocks, 'block')}, {format_bytes(gone.nbytes)}"
     view.line(f"deleted {plural(gone.prefixes, 'prefix', 'prefixes')}: {freed}")
+
+
+def _pin(session: Session, args: CacheArgs, view: View) -> None:
+    session.memory.pin(*args.names)
+    view.line(f"{', '.join(args.names)} pinned: no limit and no age deletes it; %llama cache unpin lets it go")
+
+
+def _unpin(session: Session, args: CacheArgs, view: View) -> None:
+    session.memory.unpin(*args.names)
+    view.line(f"{', '.join(args.names)} not pinned any more")
 
 
 def _limit(session: Session, args: CacheArgs, view: View) -> None:
@@ -198,6 +204,8 @@ _COMMANDS: Final[dict[str, Callable[[Any, CacheArgs, View], Table | None]]] = {
     "status": _status,
     "ls": _ls,
     "rm": _rm,
+    "pin": _pin,
+    "unpin": _unpin,
     "limit": _limit,
     "where": _where,
     "off": _off,

@@ -38,6 +38,7 @@ _CHAT: Final = Option(("--chat",), "NAME", help="of this conversation (default: 
 SORTS: Final = ("age", "size", "saved")
 
 CACHE: Final = (
+    Command("view", "all of it to look at, filter, pin and delete; as text: status and ls", options=(_HELP,)),
     Command("status", "where it is, how full, what it has spared, and what is wrong with it", options=(_HELP,)),
     Command(
         "ls",
@@ -56,6 +57,8 @@ CACHE: Final = (
         (Option(("--older",), "AGE", _age, "all that were not used for this long, as in 12h, 30d or 4w"), _HELP),
         values="entries",
     ),
+    Command("pin", "keep prefixes, whatever the limits, until they are unpinned", "ENTRY...", (_HELP,), "entries"),
+    Command("unpin", "let the limits hold for them again", "ENTRY...", (_HELP,), "entries"),
     Command(
         "limit",
         "show the limits, or set them for this session; what is over goes, the least valuable first",

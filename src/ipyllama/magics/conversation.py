@@ -18,13 +18,23 @@ if TYPE_CHECKING:
     from ipyllama.magics.session import Session
 
 
-def run_conversation(shell: Any, session: Session, args: LineArgs, view: View) -> Any:
-    """Run one of `CONVERSATION`. Raises a `LlamaError` for what cannot be done."""
+def run_conversation(shell: Any, session: Session, args: LineArgs, view: View, *, live: bool) -> Any:
+    """Run one of `CONVERSATION`; `live` as in `run_line`. Raises a `LlamaError` for what cannot be done."""
+    if args.command == "tree":
+        return tree(session, args, live=live)
     return CONVERSATION[args.command](shell, session, args, view)
 
 
-def _tree(shell: Any, session: Session, args: LineArgs, view: View) -> Any:
-    return session.conversation(args.chat).tree()
+def tree(session: Session, args: LineArgs, *, live: bool) -> Any:
+    """The conversation that is meant, drawn as a tree."""
+    from ipyllama.widgets.front import in_notebook
+
+    chat = session.conversation(args.chat)
+    if not live or not in_notebook():
+        return chat.tree(where=True)
+    from ipyllama.widgets.tree import TreeView
+
+    return TreeView(chat, cells=True)
 
 
 def _goto(shell: Any, session: Session, args: LineArgs, view: View) -> None:
@@ -84,10 +94,10 @@ def _export(shell: Any, session: Session, args: LineArgs, view: View) -> None:
 def _resume(shell: Any, session: Session, args: LineArgs, view: View) -> Any:
     from ipyllama.prefix.location import VARIABLE, chats_location
 
+    nth = positive(args.name or "1")
     chat = session.begin(session.current, args.chat)
     if chats_location() is None:
         raise BadOption(f"conversations are not kept here: {VARIABLE} has to name a folder, or be unset")
-    nth = positive(args.name or "1")
     try:
         saved = chat.resume(nth)
     except BadState as error:
@@ -122,7 +132,6 @@ def _called(chat: Chat, turn: Turn) -> str:
 
 
 CONVERSATION: Final[dict[str, Callable[[Any, Session, LineArgs, View], Any]]] = {
-    "tree": _tree,
     "goto": _goto,
     "rm": _rm,
     "rename": _rename,

@@ -35,9 +35,9 @@ def run_line(shell: Any, session: Session, config: Llama, line: str) -> None:
         run_panel(session, config, args)
         return
     if isinstance(args, CacheArgs):
-        shown = run_cache(session, args, view)
-    elif args.command in CONVERSATION:
-        shown = run_conversation(shell, session, args, view)
+        shown = run_cache(session, args, view, live=config.widgets)
+    elif args.command == "tree" or args.command in CONVERSATION:
+        shown = run_conversation(shell, session, args, view, live=config.widgets)
     else:
         shown = _COMMANDS[args.command](session, args, view)
     if shown is not None:

@@ -18,8 +18,6 @@ from ipyllama.prefix.store.block import VERSION, Origin
 if TYPE_CHECKING:
     from ipyllama.loading import LoadOptions
 
-CHECKPOINT: Final = 1024
-"""Tokens between checkpoints in a long prompt, where each carries the whole recurrent state."""
 _SWITCHES: Final = ("LLAMA_ATTN_ROT_DISABLE",)
 """Variables of the environment that make llama.cpp compute something else."""
 
@@ -39,10 +37,9 @@ def binding(name: str, path: Path, model: _core.Model, options: LoadOptions) -> 
     info = _core.build_info()
     build = hashlib.sha256(json.dumps([info, _core.system_info()], sort_keys=True).encode()).hexdigest()[:16]
     recurrent = model.is_recurrent or model.is_hybrid
-    grid = CHECKPOINT if recurrent else min(PIECE, model.n_swa or PIECE)
     return Binding(
         digest.digest(),
-        Cut(grid, sampled=not recurrent),
+        Cut(min(PIECE, model.n_swa or PIECE), sampled=not recurrent),
         Origin(build, options.n_threads or 1),
         model=name,
         weights=weights.hex(),

@@ -9,8 +9,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal
 
 from ipyllama.errors import BadOption, BadState, StoreError
+from ipyllama.prefix.store.evict import held
 
 if TYPE_CHECKING:
+    from ipyllama.models import Progress
     from ipyllama.prefix.memory import PrefixMemory
     from ipyllama.prefix.records import Place
     from ipyllama.prefix.store.block import Block
@@ -50,6 +52,10 @@ class PrefixInfo:
     """its last token ids"""
     problem: str = ""
     """why it cannot be used, empty where it can"""
+    pinned: int = 0
+    """how many of its tokens are pinned, from the beginning: all, or those that it shares with a pinned prefix"""
+    hits: int = 0
+    """how often what only it holds was restored since the memory was made"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,33 +67,42 @@ class Removed:
     nbytes: int
 
 
-def entries(memory: PrefixMemory, *, model: str | None = None, sort: Sort = "age") -> list[PrefixInfo]:
+def entries(
+    memory: PrefixMemory, *, model: str | None = None, sort: Sort = "age", progress: Progress | None = None
+) -> list[PrefixInfo]:
     """Every prefix on disk and in RAM. Reads the header of each block.
 
     `model` leaves only the prefixes of one. `sort`: "age", last used first; "size", by bytes that only it holds;
-    "saved", by seconds.
+    "saved", by seconds. `progress` is called with (done, total, label), in prefixes.
     """
-    chains = _Chains(memory)
+    chains = Chains(memory)
     models = {root.hex()[:_ROOT]: binding.model for root, binding in memory.bindings.items()}
-    infos = [chains.info(end, models) for end in chains.ends]
+    infos = []
+    for done, end in enumerate(chains.ends):
+        if progress:
+            progress(done, len(chains.ends), "prefixes read")
+        infos.append(chains.info(end, models))
     shown = [info for info in infos if model is None or info.model.lower() == model.lower()]
     return sorted(shown, key=_SORTS[sort], reverse=True)
 
 
 def names(memory: PrefixMemory) -> list[str]:
     """The names that `entries` gives, without reading a file."""
-    return list(_Chains(memory).ends.values())
+    return list(Chains(memory).ends.values())
 
 
 def remove(memory: PrefixMemory, wanted: Iterable[str]) -> Removed:
     """Delete prefixes by name, or by enough of its first digits, and of their blocks those that no other needs.
 
-    Raises `BadOption` for a name that is not there or fits several, before anything is deleted, and `StoreError`.
+    Raises `BadOption` for a name that is not there, fits several or is pinned, before anything is deleted, and
+    `StoreError`. What is pinned of others stays.
     """
     memory.flush()
-    chains = _Chains(memory)
-    ends = {_resolved(name, chains.ends) for name in wanted}
-    gone = chains.only_in(ends)
+    chains = Chains(memory)
+    ends = {resolved(name, chains.ends) for name in wanted}
+    if pinned := [chains.ends[end] for end in ends if chains.is_pinned(end)]:
+        raise BadOption(f"{', '.join(pinned)} is pinned: %llama cache unpin {pinned[0]} first")
+    gone = [node for node in chains.only_in(ends) if node.name not in chains.pinned]
     if memory.store is not None:
         _delete(memory.store, [node.entry for node in gone if node.entry is not None])
     for node in gone:
@@ -121,7 +136,7 @@ _SORTS: Final[dict[Sort, Callable[[PrefixInfo], float]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Node:
+class Node:
     """A block on disk, in RAM, or both."""
 
     key: bytes
@@ -132,32 +147,41 @@ class _Node:
     block: Block | None = None
 
     @property
+    def name(self) -> str:
+        return self.key.hex()[:_ROOT]
+
+    @property
     def places(self) -> tuple[Place, ...]:
         on_disk: tuple[Place, ...] = ("disk",) if self.entry else ()
         return (*on_disk, "RAM") if self.block else on_disk
 
 
-class _Chains:
+class Chains:
     """The blocks of a memory by the first digits of their keys, and the ends of chains with their names."""
 
     def __init__(self, memory: PrefixMemory) -> None:
         self._store = memory.store
-        self._nodes: dict[str, _Node] = {}
+        self._nodes: dict[str, Node] = {}
         self._known: dict[bytes, tuple[int, tuple[int, ...], float]] = {}
         for entry in self._store.entries() if self._store else ():
-            self._nodes[entry.key.hex()[:_ROOT]] = _Node(entry.key, entry.parent, entry.nbytes, entry.used, entry)
+            self._nodes[entry.key.hex()[:_ROOT]] = Node(entry.key, entry.parent, entry.nbytes, entry.used, entry)
         for block in memory.ram.blocks():
             name, parent = block.link.key.hex()[:_ROOT], block.link.parent.hex()[:_ROOT]
-            node = self._nodes.get(name) or _Node(block.link.key, parent, block.nbytes)
+            node = self._nodes.get(name) or Node(block.link.key, parent, block.nbytes)
             self._nodes[name] = replace(node, block=block)
+        on_disk = [node.entry for node in self._nodes.values() if node.entry]
+        names = held(on_disk, self._store.pins()) if self._store else set()
+        self.pinned = {entry.key.hex()[:_ROOT] for entry in on_disk if entry.name in names}
+        self._hits = memory.hits
         inner = {node.parent for node in self._nodes.values()}
         self.ends = _shortened([node.key.hex() for name, node in self._nodes.items() if name not in inner])
         self._standing = Counter(name for end in self.ends for name in self._path(end))
 
     def info(self, end: str, models: Mapping[str, str]) -> PrefixInfo:
-        path = [self._nodes[name] for name in self._path(end)]  # last block first
-        own = sum(node.nbytes for node in path if self._standing[node.key.hex()[:_ROOT]] == 1)
-        n_tokens, seconds, problem = 0, 0.0, ""
+        path = self.nodes(end)
+        alone = [node for node in path if self._standing[node.name] == 1]
+        own = sum(node.nbytes for node in alone)
+        n_tokens, seconds, problem, pinned = 0, 0.0, "", 0
         tail: tuple[int, ...] = ()
         start = 0
         for node in path:
@@ -168,6 +192,8 @@ class _Chains:
                 break
             n_tokens = n_tokens or start + len(tokens)
             seconds += cost
+            if node.name in self.pinned:
+                pinned = pinned or start + len(tokens)
             if len(tail) < TAIL:
                 tail = (tokens + tail)[-TAIL:]
         if not problem and start > 0:
@@ -185,15 +211,24 @@ class _Chains:
             places=last.places,
             tail=tail,
             problem=problem,
+            pinned=pinned,
+            hits=max(self._hits[node.key] for node in alone or path),
         )
 
-    def only_in(self, ends: Collection[str]) -> list[_Node]:
+    def is_pinned(self, end: str) -> bool:
+        return end[:_ROOT] in self.pinned
+
+    def only_in(self, ends: Collection[str]) -> list[Node]:
         """The blocks that no chains but these need, ends first."""
         paths = [self._path(end) for end in ends]
         inside = Counter(name for path in paths for name in path)
         depth = {name: len(path) - place for path in paths for place, name in enumerate(path)}
         gone = (name for name, count in inside.items() if count == self._standing[name])
         return [self._nodes[name] for name in sorted(gone, key=lambda name: -depth[name])]
+
+    def nodes(self, end: str) -> list[Node]:
+        """The blocks from an end to the beginning."""
+        return [self._nodes[name] for name in self._path(end)]
 
     def _path(self, end: str) -> list[str]:
         """From an end to the beginning."""
@@ -204,7 +239,7 @@ class _Chains:
             name = self._nodes[name].parent
         return list(path)
 
-    def _told(self, node: _Node) -> tuple[int, tuple[int, ...], float]:
+    def _told(self, node: Node) -> tuple[int, tuple[int, ...], float]:
         """Start, tokens and cost of a block. Many chains stand on the same ones: each is read once."""
         if node.key not in self._known:
             if node.block is not None:
@@ -229,7 +264,7 @@ def _alike(a: str, b: str) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y), len(a))
 
 
-def _resolved(name: str, ends: Mapping[str, str]) -> str:
+def resolved(name: str, ends: Mapping[str, str]) -> str:
     """The end that a name, or its first digits, stand for."""
     fitting = [key for key in ends if key.startswith(name.lower())] if name else []
     if len(fitting) == 1:

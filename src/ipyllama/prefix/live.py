@@ -62,6 +62,12 @@ class Live:
     def __len__(self) -> int:
         return len(self._tokens)
 
+    def held(self, tokens: Sequence[int]) -> int:
+        """As `States.held`."""
+        mine = self._tokens  # replaced at each step, never changed
+        n = common_prefix(mine, tokens)
+        return n if self._can_trim or n == len(mine) else 0
+
     def warm_up(self) -> None:
         """One token there and back: llama.cpp makes its buffers, and the layout of states is learnt.
 

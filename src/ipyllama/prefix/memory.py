@@ -8,6 +8,7 @@ import os
 import time
 import warnings
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Self
 from ipyllama.errors import BadOption
 from ipyllama.ledger import Ledger, as_ledger
 from ipyllama.models import Progress
+from ipyllama.prefix.pins import pin, pinned_bytes, unpin
 from ipyllama.prefix.ram import RamTier
 from ipyllama.prefix.rates import Rates
 from ipyllama.prefix.records import Binding, Check, Counts, Place, Stats
@@ -25,11 +27,12 @@ from ipyllama.prefix.sizes import parse_bytes, parse_seconds
 from ipyllama.prefix.store.backend import StoreBackend, make_backend
 from ipyllama.prefix.store.blocks import BlockStore
 from ipyllama.prefix.store.tier import TIMEOUT, RemoteOptions, RemoteTier
-from ipyllama.prefix.store.writer import Writer
+from ipyllama.prefix.store.writer import Writer, too_many_pins
 from ipyllama.prefix.tiers import Tiers
 
 if TYPE_CHECKING:
     from ipyllama.prefix.bundle import Exported, Imported
+    from ipyllama.widgets.cache import CacheView
 
 BYTES_LIMIT: Final = "10G"
 RAM_LIMIT: Final = 1 << 30
@@ -115,6 +118,11 @@ class PrefixMemory(Tiers):
         return [view.ram for view in list(self._views)]
 
     @property
+    def hits(self) -> Counter[bytes]:
+        """How often each block was restored since the memory was made, by its key."""
+        return sum((view.counts.by_key.copy() for view in list(self._views)), Counter())
+
+    @property
     def places(self) -> tuple[str, str]:
         """Where blocks are kept and looked for beside RAM: here and elsewhere; empty where nowhere."""
         return (str(self.location or ""), self.remote.name if self.remote else "")
@@ -142,7 +150,8 @@ class PrefixMemory(Tiers):
     ) -> int:
         """Delete what is worth least until the store keeps to these limits; returns how many blocks went.
 
-        None is the limit that the memory was made with; `items_limit` counts blocks. Raises `StoreError`.
+        None is the limit that the memory was made with; `items_limit` counts blocks. What is pinned stays. Raises
+        `StoreError`; it is `StoreFull` where what is pinned is over the limit.
         """
         if self.writer is None:
             return 0
@@ -153,19 +162,40 @@ class PrefixMemory(Tiers):
 
     @property
     def bytes_limit(self) -> int:
-        """Most bytes on disk. A smaller one holds from the next block on, or from `reduce_size()`."""
+        """Most bytes on disk. A smaller one holds from the next block on, or from `reduce_size()`; one that is smaller
+        than what is pinned raises `StoreFull`, and nothing changes."""
         return self.writer.bytes_limit if self.writer else 0
 
     @bytes_limit.setter
     def bytes_limit(self, limit: int | str) -> None:
         if self.writer is not None:
-            self.writer.bytes_limit = parse_bytes(limit)
+            wanted = parse_bytes(limit)
+            if (pinned := pinned_bytes(self)) > wanted:
+                raise too_many_pins(pinned, wanted)
+            self.writer.bytes_limit = wanted
+            self.writer.resume()  # there may be room again
+
+    def pin(self, *names: str) -> None:
+        """Keep prefixes, by the names that `entries` gives, and all that they stand on: no limit and no age deletes
+        them, in any process, until `unpin`.
+
+        Raises `BadOption` for a name that is not there, and where nothing is kept on disk; `StoreFull` where they would
+        take more than the limit, and nothing is pinned; `StoreError`.
+        """
+        pin(self, names)
+
+    def unpin(self, *names: str) -> None:
+        """The reverse of `pin`: of what these prefixes stand on nothing is pinned any more. Raises like `pin`."""
+        unpin(self, names)
 
     def clear(self) -> None:
-        """Forget everything, in RAM and on disk, of every model. Raises `StoreError`."""
+        """Forget everything, in RAM and on disk, of every model, also what is pinned. Raises `StoreError`."""
         for ram in self.rams:
             ram.clear()
         self.replies.clear()
+        if self.store is not None:
+            for key in self.store.pins():
+                self.store.unpin(key)
         self.reduce_size(bytes_limit=0)
 
     def flush(self, timeout: float | None = None) -> bool:
@@ -214,6 +244,12 @@ class PrefixMemory(Tiers):
         damaged = self.store.verify(progress) if self.store else []
         self.counts.unsound += damaged
         return damaged
+
+    def view(self) -> CacheView:
+        """What is kept, as a view: look, sort, filter, pin, delete, verify, set the limit."""
+        from ipyllama.widgets.cache import CacheView
+
+        return CacheView(self)
 
     def stats(self) -> Stats:
         """What is where. Looks at every file of the store."""

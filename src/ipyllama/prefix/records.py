@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -116,6 +117,8 @@ class Counts:
     """blocks handed to the writer"""
     seconds: float = 0.0
     """of computing that restoring has spared"""
+    by_key: Counter[bytes] = field(default_factory=Counter, repr=False)
+    """how often each block was restored"""
     damaged: list[str] = field(default_factory=list)
     """what was quarantined when a prompt wanted it, and why"""
     unsound: list[str] = field(default_factory=list)

@@ -58,6 +58,11 @@ class Tiers:
             raise BadOption("this memory belongs to no model: ask the memory of a loaded one, llm.memory")
         return self._binding
 
+    @property
+    def model(self) -> str:
+        """The name of the model that it belongs to; empty where that is none."""
+        return self._binding.model if self._binding is not None else ""
+
     def links(self, ledger: Ledger, exact: int | None = None) -> list[Link]:
         """The blocks that a ledger is made of; after the position `exact` they are token-level ones."""
         return list(chain(self.binding.root, ledger, self.binding.cut, exact))
@@ -145,6 +150,7 @@ class Tiers:
         self.ram.touch(block.link.key for block in blocks)
         with self._lock:
             self.counts.hits += len(blocks)
+            self.counts.by_key.update(block.link.key for block in blocks)
             self.counts.seconds += sum(block.seconds for block in blocks)
         nbytes = sum(block.nbytes for block in blocks)
         if nbytes > TELLING and all(block.place == found[0].place for block in found):

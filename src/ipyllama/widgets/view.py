@@ -71,7 +71,10 @@ class WidgetView(anywidget.AnyWidget):
 
     def show_live(self) -> None:
         """Called when it is shown first, where somebody can see it live."""
-        self.slot = next_slot()
+        slot = next_slot()
+        for earlier in [view for view in self._all if view.slot == slot]:  # the cell was run again
+            earlier.close()
+        self.slot = slot
         super().open()
         self._all.append(self)
         if len(self._all) > MOST_OPEN:

@@ -3,6 +3,7 @@
     blocks/PP/PARENT-KEY.kv     PARENT: 16 hex digits of the parent's key, PP: its first two; KEY: 64
     quarantine/PARENT-KEY.kv    what was damaged
     notes/NAME.json             what writers leave for others to read
+    pins/KEY                    the block of this key, and what it stands on, is never evicted
     usage                       bytes of all blocks, and when they were last counted
 
 Readers need no lock. Only what changes the sum of sizes takes it.
@@ -30,6 +31,7 @@ from ipyllama.prefix.store.block import Block, Header, Origin, Unchecked, encode
 MAX_NOTE: Final = 64 << 10
 """Bytes of a note."""
 _BLOCK: Final = re.compile(r"(?:\w+/)+([0-9a-f]{16})-([0-9a-f]{64})\.kv")
+_PIN: Final = re.compile(r"pins/([0-9a-f]{64})")
 _NOTE: Final = re.compile(r"notes/([\w-]{1,64})\.json", re.ASCII)
 
 
@@ -161,6 +163,20 @@ class BlockStore:
     def set_usage(self, usage: Usage) -> None:
         """Write the count down. Only inside `locked()`."""
         self._put_json("usage", {"nbytes": max(0, usage.nbytes), "counted": usage.counted}, durable=False)
+
+    # -- pins ---------------------------------------------------------------------------------------------
+
+    def pin(self, key: bytes) -> None:
+        """Keep a block for good, with all that it stands on; whether it is there does not matter."""
+        self.backend.write(f"pins/{key.hex()}", (memoryview(b"pinned\n"),))
+
+    def unpin(self, key: bytes) -> None:
+        """The reverse; one that is not pinned is no error."""
+        self.backend.delete(f"pins/{key.hex()}")
+
+    def pins(self) -> set[bytes]:
+        """Keys of the blocks that were pinned."""
+        return {bytes.fromhex(match[1]) for item in self.backend.items("pins") if (match := _PIN.fullmatch(item.name))}
 
     # -- notes --------------------------------------------------------------------------------------------
 

@@ -5,13 +5,27 @@ from __future__ import annotations
 import heapq
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
 
 from ipyllama.prefix.store.blocks import Entry
 
 HALF_LIFE: Final = 7 * 86400.0
 """Seconds without use after which a block is worth half."""
+
+
+def held(entries: Iterable[Entry], pins: Collection[bytes]) -> set[str]:
+    """Names of the entries that pins hold: those with these keys, and all that they stand on."""
+    if not pins:
+        return set()
+    by_key = {entry.key.hex()[:16]: entry for entry in entries}
+    found: set[str] = set()
+    for pin in pins:
+        entry = by_key.get(pin.hex()[:16])
+        while entry is not None and entry.name not in found:
+            found.add(entry.name)
+            entry = by_key.get(entry.parent)
+    return found
 
 
 def eviction_order(entries: Iterable[Entry], seconds: Callable[[Entry], float]) -> Iterator[Entry]:

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ipyllama.errors import BadState, StoreBusy, StoreError
+from ipyllama.errors import BadState, StoreBusy, StoreError, StoreFull
 from ipyllama.prefix.store.block import Block, encode
 from ipyllama.prefix.store.blocks import BlockStore, Entry, Usage
-from ipyllama.prefix.store.evict import eviction_order
+from ipyllama.prefix.store.evict import eviction_order, held
 
 PENDING_LIMIT: Final = 512 << 20
 """Bytes that may wait to be written; what comes on top is not saved."""
@@ -114,11 +114,16 @@ class Writer:
         self._queue = queue.SimpleQueue()
 
     def reduce(self, bytes_limit: int, items_limit: int | None, age_limit: float | None) -> int:
-        """Delete the least valuable blocks until there are no more than that; returns how many went."""
+        """Delete the least valuable blocks until there are no more than that; returns how many went.
+
+        Raises `StoreFull` where pins hold more bytes, after all others are gone.
+        """
         limits = Limits(bytes_limit, math.inf if items_limit is None else items_limit, _oldest(age_limit))
         with self.store.locked():
             usage, deleted = self._evict(limits)
             self.store.set_usage(usage)
+        if usage.nbytes > bytes_limit:
+            raise too_many_pins(usage.nbytes, bytes_limit)
         return deleted
 
     def write(self, block: Block) -> bool:
@@ -133,6 +138,9 @@ class Writer:
                 usage, _ = self._evict(Limits(math.inf, oldest=_oldest(self.age_limit)))
             if usage.nbytes + size > self.bytes_limit:
                 usage, _ = self._evict(Limits(self.bytes_limit * EVICT_TO - size))
+                if usage.nbytes + size > self.bytes_limit:
+                    self.store.set_usage(usage)
+                    raise too_many_pins(usage.nbytes, self.bytes_limit)
             # Before: a process that dies has counted too much, not too little.
             self.store.set_usage(Usage(usage.nbytes + size, usage.counted))
             self.store.write(block, parts)
@@ -182,7 +190,8 @@ class Writer:
         return self.store.origin(link.parent, link.key) == block.origin
 
     def _evict(self, limits: Limits) -> tuple[Usage, int]:
-        """Look at every block and delete what is over the limits, what was damaged first. Only inside `locked()`."""
+        """Look at every block and delete what is over the limits, what was damaged first; never what pins hold. Only
+        inside `locked()`."""
         now = time.time()
         entries, damaged = list(self.store.entries()), sorted(self.store.quarantined(), key=lambda entry: entry.used)
         total, left = sum(entry.nbytes for entry in (*entries, *damaged)), len(entries)
@@ -193,9 +202,11 @@ class Writer:
         for entry in entries:
             if entry.used > now + TENDED:  # the clock went back: it would never grow old
                 self.store.touch(entry.name)
-        if total > limits.nbytes or left > limits.items or any(entry.used < limits.oldest for entry in entries):
+        pinned = held(entries, self.store.pins())
+        loose = [entry for entry in entries if entry.name not in pinned]
+        if total > limits.nbytes or left > limits.items or any(entry.used < limits.oldest for entry in loose):
             needed: set[str] = set()
-            for entry in eviction_order(entries, self._cost):
+            for entry in eviction_order(loose, self._cost):
                 old = entry.used < limits.oldest and entry.key.hex()[:16] not in needed
                 if old or total > limits.nbytes or left > limits.items:
                     self.store.delete(entry)
@@ -212,6 +223,14 @@ class Writer:
             with contextlib.suppress(BadState, OSError):
                 self._costs[entry.key] = self.store.header(entry).seconds
         return self._costs[entry.key]
+
+
+def too_many_pins(nbytes: int, limit: float) -> StoreFull:
+    """The error that pinned prefixes of `nbytes` leave no room within the limit."""
+    return StoreFull(
+        f"pinned prefixes take {nbytes / 1e6:,.1f} MB, and the limit is {limit / 1e6:,.1f} MB: raise it "
+        "(%llama cache limit SIZE) or unpin some (%llama cache unpin NAME)"
+    )
 
 
 def _oldest(age_limit: float | None) -> float:

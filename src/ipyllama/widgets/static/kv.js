@@ -84,6 +84,7 @@ function render({ model, el, signal, shared: context }) {
 
   let shape = grid(context.shown, 600);
   let at = -1; // the cell that is pointed at
+  const cells = new OffscreenCanvas(1, 1); // the picture without the mark
 
   function draw() {
     const width = Math.floor(canvas.parentElement.clientWidth) - 2 * EDGE;
@@ -91,12 +92,9 @@ function render({ model, el, signal, shared: context }) {
     shape = grid(context.shown, width);
     const { side, columns, rows } = shape;
     const ratio = devicePixelRatio || 1;
-    const [across, down] = [columns * side + 2 * EDGE, rows * side + 2 * EDGE];
-    canvas.width = Math.round(across * ratio);
-    canvas.height = Math.round(down * ratio);
-    canvas.style.width = `${across}px`;
-    canvas.style.height = `${down}px`;
-    const pen = canvas.getContext("2d");
+    cells.width = Math.round((columns * side + 2 * EDGE) * ratio);
+    cells.height = Math.round((rows * side + 2 * EDGE) * ratio);
+    const pen = cells.getContext("2d");
     pen.scale(ratio, ratio);
     pen.translate(EDGE, EDGE);
     const gap = side > 3 ? 1 : 0;
@@ -116,11 +114,25 @@ function render({ model, el, signal, shared: context }) {
       if (run.sequences.length > 1) paint(run.first, run.length, stripes(pen));
     }
     if (gap) for (let column = 1; column <= columns; column++) pen.clearRect(column * side - gap, 0, gap, rows * side);
-    if (at >= 0) {
-      pen.strokeStyle = style.getPropertyValue("--ipl-mark");
-      pen.lineWidth = 2;
-      pen.strokeRect((at % columns) * side - 1, Math.floor(at / columns) * side - 1, side - gap + 2, side - gap + 2);
-    }
+    mark();
+  }
+
+  function mark() {
+    const { side, columns, rows } = shape;
+    canvas.width = cells.width; // empties it
+    canvas.height = cells.height;
+    canvas.style.width = `${columns * side + 2 * EDGE}px`;
+    canvas.style.height = `${rows * side + 2 * EDGE}px`;
+    const pen = canvas.getContext("2d");
+    pen.drawImage(cells, 0, 0);
+    if (at < 0) return;
+    const ratio = devicePixelRatio || 1;
+    pen.scale(ratio, ratio);
+    pen.translate(EDGE, EDGE);
+    pen.strokeStyle = getComputedStyle(el).getPropertyValue("--ipl-mark");
+    pen.lineWidth = 2;
+    const length = Math.max(2, side - 1) + 2;
+    pen.strokeRect((at % columns) * side - 1, Math.floor(at / columns) * side - 1, length, length);
   }
 
   function words() {
@@ -167,20 +179,26 @@ function render({ model, el, signal, shared: context }) {
     tip.textContent = at < 0 ? "Point at a cell, or use the arrow keys, to see its token." : describe(context, at);
   }
 
+  // a frame draws once, whatever happened since the last one
   let frame = 0;
-  const later = (work) => () => {
+  let changed = false;
+  const later = () => {
     frame ||= requestAnimationFrame(() => {
       frame = 0;
-      work();
+      if (changed) {
+        words();
+        draw();
+      } else mark();
+      changed = false;
     });
   };
-  const all = later(() => {
-    words();
-    draw();
-  });
+  const all = () => {
+    changed = true;
+    later();
+  };
   const go = (cell) => {
     point(cell);
-    all();
+    later();
   };
 
   canvas.addEventListener("pointermove", (event) => {
