@@ -81,7 +81,7 @@ def test_a_view_is_heard_while_a_cell_runs(chatting: Kernel) -> None:
         client.shell_channel.send(message)
 
     chatting.run(f"import time\nturns = lambda: {SESSION}.conversation('default').turns")
-    running = chatting.start("end = time.time() + 20\nwhile not turns() and time.time() < end:\n    time.sleep(0.05)")
+    running = chatting.start("end = time.time() + 100\nwhile not turns() and time.time() < end:\n    time.sleep(0.05)")
     send("comm_open", target_name="ipyllama.say", data={})
     for data in ({}, {"slot": "b-0", "content": {}}, {"slot": slot}, {"slot": slot, "content": "ask"}):  # nobody's
         send("comm_msg", data=data)
