@@ -45,8 +45,8 @@ def after_itself(history: Histories) -> None:
 @pytest.mark.parametrize(
     ("happens", "method", "wrong"),
     [
-        (run_again, "newest", lambda tree, turn: turn),
-        (resumed, "replaced", property(lambda tree: {})),
+        (run_again, "standing", lambda tree, turn: turn),
+        (resumed, "_latest", lambda tree, turn_id: turn_id),
         (edited, "stale", lambda tree: ()),
         (after_itself, "_continues", lambda tree, turn, other: False),
     ],

@@ -120,7 +120,7 @@ class Chat(Conversation):
         `Stream` tells more.
         """
         where = {key: options[key] for key in _WHERE & options.keys()}
-        on_full = OnFull.read(where.get("on_full") or "error")
+        on_full = OnFull.read(where.get("on_full"))
         after = self._place(text, where).parent
         start = partial(self.start, text, **(options | {"after": after}))
         return Stream(start, slow_start=on_full.how in ("shift", "summarise-by"))
@@ -137,7 +137,7 @@ class Chat(Conversation):
         if not variants:
             raise BadOption("at least one way to answer is needed")
         longest = max(variants, key=lambda options: options.max_tokens)
-        if OnFull.read(where.get("on_full") or "error").how == "shift":
+        if OnFull.read(where.get("on_full")).how == "shift":
             where["on_full"] = "drop-oldest"
         asked = self._prepare(text, where, longest)
         places = [
@@ -170,7 +170,7 @@ class Chat(Conversation):
         return self._prepare(text, {}, GenerateOptions()).plan.ledger
 
     def _prepare(self, text: str, where: dict[str, Any], options: GenerateOptions) -> Asked:
-        on_full, wait = OnFull.read(where.get("on_full") or "error"), where.get("wait") or Job.result
+        on_full, wait = OnFull.read(where.get("on_full")), where.get("wait") or Job.result
         return self._prompts.ask(self._place(text, where), options, on_full, self._tree.named, wait)
 
     def _place(self, text: str, where: dict[str, Any]) -> Place:

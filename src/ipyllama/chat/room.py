@@ -39,8 +39,10 @@ class OnFull:
     by: str = ""
 
     @classmethod
-    def read(cls, text: str) -> OnFull:
-        """Raises `BadOption`."""
+    def read(cls, text: str | None) -> OnFull:
+        """As it is written; None is the default. Raises `BadOption`."""
+        if text is None:
+            return cls()
         how, _, by = str(text).strip().partition(" ")
         if how not in get_args(How):
             hint = did_you_mean(how, get_args(How)) or f"there are {', '.join(get_args(How))}"
