@@ -142,16 +142,11 @@ function render({ model, el, signal }) {
     for (const each of draws) each.disabled = ended || model.get("busy");
     undo.disabled = drawn.length === 0;
   }
-  function fail() {
-    problem.textContent = model.get("problem");
-    problem.hidden = !problem.textContent;
-  }
   model.on("change:state", update);
   model.on("change:busy", enable);
-  model.on("change:problem", fail);
   tellWhenLeft(model, el, signal);
   update();
-  fail();
+  tellProblem(model, problem);
 }
 
 export default live(render);

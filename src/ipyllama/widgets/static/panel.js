@@ -357,9 +357,8 @@ function render({ model, el, signal }) {
   model.on("change:model", () => model.get("model") && models.settle());
   model.on("change:models", models.fill);
   model.on("change:doing", () => (status.textContent = model.get("doing")));
+  tellProblem(model, problem);
   model.on("change:problem", () => {
-    problem.textContent = model.get("problem");
-    problem.hidden = !problem.textContent;
     sampling.fill();
     models.settle();
   });

@@ -262,17 +262,12 @@ function render({ model, el, signal }) {
     label.textContent = now.label;
     written.textContent = now.text;
   }
-  function fail() {
-    problem.textContent = model.get("problem");
-    problem.hidden = !problem.textContent;
-  }
   model.on("change:answers", more);
   model.on("change:running", grow);
-  model.on("change:problem", fail);
   tellWhenLeft(model, el, signal);
   more();
   grow();
-  fail();
+  tellProblem(model, problem);
 }
 
 export default live(render);

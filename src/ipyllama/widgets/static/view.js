@@ -121,3 +121,13 @@ async function copyText(text) {
     area.remove();
   }
 }
+
+// A line for what went wrong, there as long as the model tells of something.
+function tellProblem(model, line) {
+  const tell = () => {
+    line.textContent = model.get("problem");
+    line.hidden = !line.textContent;
+  };
+  model.on("change:problem", tell);
+  tell();
+}
