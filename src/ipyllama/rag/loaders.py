@@ -10,7 +10,7 @@ import logging
 import re
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -131,10 +131,8 @@ def _of_cell(cell: Any) -> str:
 def _json(content: bytes) -> Document:
     """Written anew with a line for each value: what comes from a program is often one line."""
     text, notice = decode(content)
-    try:
+    with suppress(ValueError):
         text = json.dumps(json.loads(text), ensure_ascii=False, indent=1)
-    except ValueError:
-        pass
     return Document([Section(clean(text))], notice=notice)
 
 

@@ -78,9 +78,9 @@ def _one(source: Any) -> Iterator[Source | Unusable | Root]:
         case Mapping():
             for name, text in source.items():
                 yield from _named(name, text, {})
-        case (name, text):
+        case tuple((name, text)):
             yield from _named(name, text, {})
-        case (name, text, metadata):
+        case tuple((name, text, metadata)):
             yield from _named(name, text, metadata)
         case _ if _is_table(source):
             yield from _cells(source)
@@ -192,18 +192,15 @@ def plain(value: Any) -> Any:
     """A value of metadata as JSON has it; numbers of numpy and pandas lose their type, dates become ISO text."""
     if hasattr(value, "item") and not getattr(value, "shape", ()):
         value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
     if hasattr(value, "isoformat"):
-        text = value.isoformat()
-        return None if text == "NaT" else text
+        value = value.isoformat()
     match value:
-        case str():
-            return clean(value)
+        case float() if not math.isfinite(value):
+            return None
         case None | bool() | int() | float():
             return value
         case list() | tuple() | set():
             return [plain(each) for each in value]
         case Mapping():
             return {str(key): plain(each) for key, each in value.items()}
-    return clean(str(value))
+    return None if value == "NaT" else clean(str(value))

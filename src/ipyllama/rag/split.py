@@ -11,8 +11,10 @@ from ipyllama.rag.documents import Document, Form
 from ipyllama.rag.packages import needed
 from ipyllama.rag.types import Chunk, chunk_id
 
+CHUNK_TOKENS: Final = 256
+OVERLAP: Final = 32
 _CHARS_PER_TOKEN: Final = 8
-"""A chunk has at most so many characters for each token: to some tokenizers a long run of letters is one unknown word."""
+"""Most characters of a chunk for each token: to some tokenizers a long run of letters is one unknown word."""
 _WINDOW: Final = 1 << 16
 """Characters that are cut at a time: the work grows faster than the text."""
 
@@ -21,8 +23,8 @@ _WINDOW: Final = 1 << 16
 class Cut:
     """How documents are cut."""
 
-    chunk_tokens: int = 256
-    overlap: int = 32
+    chunk_tokens: int = CHUNK_TOKENS
+    overlap: int = OVERLAP
 
     def __post_init__(self) -> None:
         if type(self.chunk_tokens) is not int or not 16 <= self.chunk_tokens <= 8192:
