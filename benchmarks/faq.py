@@ -86,6 +86,8 @@ def _pod(text: str) -> str:
 def _shown(code: re.Match[str]) -> str:
     """What a formatting code shows: nothing of index entries, of a link its text."""
     kind, inner = code[1], code[2] or code[3] or ""
+    if kind == "E":
+        return {"lt": "<", "gt": ">", "verbar": "|", "sol": "/"}.get(inner, inner)
     return "" if kind in "XZ" else inner.partition("|")[0] if kind == "L" else inner
 
 

@@ -13,14 +13,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ipyllama.rag.evaluate import Evaluation as Evaluation
     from ipyllama.rag.index import Index as Index
+    from ipyllama.rag.retrievers import as_retriever as as_retriever
     from ipyllama.rag.types import Chunk as Chunk
     from ipyllama.rag.types import Hit as Hit
     from ipyllama.rag.types import Retriever as Retriever
 
-_HOME = {"Index": "index", "Chunk": "types", "Hit": "types", "Retriever": "types"}
+_HOME = {
+    "Chunk": "types",
+    "Evaluation": "evaluate",
+    "Hit": "types",
+    "Index": "index",
+    "Retriever": "types",
+    "as_retriever": "retrievers",
+}
 
-__all__ = ["Chunk", "Hit", "Index", "Retriever"]
+__all__ = ["Chunk", "Evaluation", "Hit", "Index", "Retriever", "as_retriever"]
 
 
 def __getattr__(name: str) -> Any:
