@@ -24,7 +24,7 @@ _POD_CODE: Final = re.compile(r"([A-Z])(?:<<+ (.*?) >>+|<([^<>]*)>)", re.DOTALL)
 
 
 def pairs() -> list[tuple[str, str]]:
-    """All (question, answer), the answer up to `LONGEST` characters."""
+    """All (question, answer) whose headings are questions, the answer up to `LONGEST` characters."""
     folder = _fetched()
     found: dict[str, str] = {}
     for page in sorted(folder.rglob("html/faq/*.html")):
@@ -33,7 +33,7 @@ def pairs() -> list[tuple[str, str]]:
         found.update(_perl(pod))
     for page in folder.rglob("git-doc/gitfaq.html"):
         found.update(_git(page))
-    return [(question, answer[:LONGEST]) for question, answer in found.items() if answer]
+    return [(question, answer[:LONGEST]) for question, answer in found.items() if answer and "?" in question]
 
 
 def _fetched() -> Path:
@@ -92,4 +92,4 @@ def _shown(code: re.Match[str]) -> str:
 
 
 def _line(tag: Tag) -> str:
-    return " ".join(tag.get_text(" ").split())
+    return " ".join(tag.get_text().split())

@@ -51,24 +51,24 @@ class _Foreign:
 def _hit(found: Any, rank: int) -> Hit:
     if isinstance(found, Hit):
         return found
-    score = 1 / rank
+    if isinstance(found, Chunk):
+        return Hit(found, 1 / rank)
     match found:
-        case Chunk():
-            return Hit(found, score)
         case str():
-            return Hit(_chunk(f"text {rank}", found, {}), score)
+            source, text, metadata = "", found, {}
         case tuple((source, str(text))):
-            return Hit(_chunk(str(source), text, {}), score)
+            metadata = {}
         case tuple((source, str(text), Mapping() as metadata)):
-            return Hit(_chunk(str(source), text, metadata), score)
-    if hasattr(found, "page_content"):  # a document of LangChain
-        metadata = found.metadata or {}
-        return Hit(_chunk(_named(metadata, rank), str(found.page_content), metadata), score)
-    if hasattr(found, "node"):  # a node of LlamaIndex, with its score
-        metadata = found.node.metadata or {}
-        given = score if found.score is None else float(found.score)
-        return Hit(_chunk(_named(metadata, rank), str(found.node.get_content()), metadata), given)
-    raise BadOption(f"a retriever gives texts, (source, text) pairs or documents: got {found!r:.80}")
+            pass
+        case object(page_content=text, metadata=metadata):  # a document of LangChain
+            source = ""
+        case object(node=object(metadata=metadata) as node):  # a node of LlamaIndex, with its score
+            source, text = "", node.get_content()
+        case _:
+            raise BadOption(f"a retriever gives texts, (source, text) pairs or documents: got {found!r:.80}")
+    score = getattr(found, "score", None)
+    chunk = _chunk(str(source) or _named(metadata, rank), str(text), metadata)
+    return Hit(chunk, 1 / rank if score is None else float(score))
 
 
 def _named(metadata: Mapping[str, Any], rank: int) -> str:
