@@ -73,7 +73,8 @@ def test_a_notebook_gives_text_and_code():
 
 
 def test_python_stands_under_its_definitions():
-    code = 'import os\n\n@cache\ndef f():\n    return 1\n\nclass A:\n    """Doc."""\n\n    def g(self):\n        pass\n\nX = 1\n'
+    code = "import os\n\n@cache\ndef f():\n    return 1\n\n"
+    code += 'class A:\n    """Doc."""\n\n    def g(self):\n        pass\n\nX = 1\n'
     document = load("a.py", code.encode())
     assert titles(document) == [
         ("", "import os"),

@@ -72,7 +72,7 @@ class LlamaLLM(CustomLLM):
         """The same, as it is written."""
         stream = self.llm.stream(prompt, **self.options | kwargs)
 
-        def pieces() -> Iterator[CompletionResponse]:
+        def pieces() -> CompletionResponseGen:
             text = ""
             for piece in stream:
                 text += piece
@@ -93,7 +93,7 @@ class LlamaLLM(CustomLLM):
         chat, question = conversation(self.llm, _said(messages))
         stream = chat.stream(question, **self.options | kwargs)
 
-        def pieces() -> Iterator[ChatResponse]:
+        def pieces() -> ChatResponseGen:
             text = ""
             for piece in stream:
                 text += piece

@@ -53,17 +53,19 @@ def _hit(found: Any, rank: int) -> Hit:
         return found
     if isinstance(found, Chunk):
         return Hit(found, 1 / rank)
+    source, text = "", ""
+    metadata: Mapping[str, Any] = {}
     match found:
         case str():
-            source, text, metadata = "", found, {}
+            text = found
         case tuple((source, str(text))):
-            metadata = {}
+            pass
         case tuple((source, str(text), Mapping() as metadata)):
             pass
         case object(page_content=text, metadata=metadata):  # a document of LangChain
-            source = ""
-        case object(node=object(metadata=metadata) as node):  # a node of LlamaIndex, with its score
-            source, text = "", node.get_content()
+            pass
+        case object(node=object(metadata=metadata)):  # a node of LlamaIndex, with its score
+            text = found.node.get_content()
         case _:
             raise BadOption(f"a retriever gives texts, (source, text) pairs or documents: got {found!r:.80}")
     score = getattr(found, "score", None)

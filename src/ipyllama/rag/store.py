@@ -133,10 +133,10 @@ class Store:
 
     def by_words(self, text: str, n: int, where: str | None) -> list[tuple[Chunk, float]]:
         """The n chunks with the most telling words of a text, with their BM25 score."""
-        from lancedb.query import MatchQuery
-
+        # not its query language: any text can be asked
+        match = needed("lancedb.query", "an index of documents").MatchQuery(text, "words")
         with _told(self._folder):
-            query = self._chunks.search(MatchQuery(text, "words"), query_type="fts")
+            query = self._chunks.search(match, query_type="fts")
             rows = _filtered(query, where).limit(n).select([*_SHOWN, "_score"]).to_arrow()
             scores = rows["_score"].to_pylist()
         return list(zip(_chunks(rows), scores, strict=True))
