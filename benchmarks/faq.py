@@ -20,11 +20,13 @@ from ipyllama.models import cache_dir
 PACKAGES: Final = ("python3.11-doc", "perl-doc", "git-doc")
 LONGEST: Final = 600
 """Characters of an answer that count."""
+SHORTEST: Final = 30
+"""\"See the next question." answers nothing."""
 _POD_CODE: Final = re.compile(r"([A-Z])(?:<<+ (.*?) >>+|<([^<>]*)>)", re.DOTALL)
 
 
 def pairs() -> list[tuple[str, str]]:
-    """All (question, answer) whose headings are questions, the answer up to `LONGEST` characters."""
+    """All (question, answer) where the one asks and the other says something, up to `LONGEST` characters of it."""
     folder = _fetched()
     found: dict[str, str] = {}
     for page in sorted(folder.rglob("html/faq/*.html")):
@@ -33,7 +35,11 @@ def pairs() -> list[tuple[str, str]]:
         found.update(_perl(pod))
     for page in folder.rglob("git-doc/gitfaq.html"):
         found.update(_git(page))
-    return [(question, answer[:LONGEST]) for question, answer in found.items() if answer and "?" in question]
+    return [
+        (question, answer[:LONGEST])
+        for question, answer in found.items()
+        if "?" in question and len(answer) >= SHORTEST
+    ]
 
 
 def _fetched() -> Path:
