@@ -16,6 +16,7 @@ from ipyllama.chat.turn import Place
 from ipyllama.display import ModelRow, Progress, capability_bundle, models_table, reply_bundle, status_table
 from ipyllama.display.cache import cache_table, prefix_table
 from ipyllama.display.conversation import Said, conversation_bundle
+from ipyllama.display.documents import documents_table
 from ipyllama.display.progress import line_bundle, progress_bundle
 from ipyllama.display.recall import RecallPlot, evaluation_table
 from ipyllama.display.reply import streaming_bundle
@@ -239,6 +240,15 @@ CASES: dict[str, Callable[[], dict[str, str]]] = {
     "capability": lambda: capability_bundle(FULL),
     "capability_extend": lambda: capability_bundle(Capability("extend", False, "hybrid: part <attention>")),
     "capability_none": ENCODER._repr_mimebundle_,
+    "documents": lambda: documents_table(
+        "Index docs: 1,203 chunks of 2 documents, minilm",
+        {"docs/<b>.md": 1200, "latin.txt": 3},
+        {"scan.pdf": "the PDF holds no text (scanned pages?)", "latin.txt": "is not UTF-8: read as <Windows-1252>"},
+    )._repr_mimebundle_(),
+    "documents_many": lambda: documents_table(
+        "Index many", {f"file {i}.md": i for i in range(30)}, {}
+    )._repr_mimebundle_(),
+    "documents_none": lambda: documents_table("Index new", {}, {})._repr_mimebundle_(),
     "evaluation": lambda: evaluation_table(
         Evaluation("faq <b>", 1493, 5, FOUND, (("How <i>?", "a.md"),))
     )._repr_mimebundle_(),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Mode = Literal["hybrid", "vector", "text"]
 Location = str | os.PathLike[str] | None
-WORDS_WEIGHT: Final = 0.3
+WORDS_WEIGHT: Final = 0.25
 """How much words count beside meaning in a hybrid search, from 0 to 1."""
 _CANDIDATES: Final = 50
 """Chunks that each way of searching gives to the other, at least."""
@@ -207,6 +207,15 @@ class Index:
 
     def __repr__(self) -> str:
         return f"<Index {self.name}: {len(self):,} chunks of {len(self.sources()):,} documents, {self.made_with.embed}>"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from ipyllama.display.documents import documents_table
+
+        sources = self.sources()
+        title = (
+            f"Index {self.name}: {sum(sources.values()):,} chunks of {len(sources):,} documents, {self.made_with.embed}"
+        )
+        return dict(documents_table(title, sources, self.problems)._repr_mimebundle_())
 
     def _found(self, query: str, n: int, mode: Mode, where: str | None) -> list[Hit]:
         candidates = max(_CANDIDATES, 4 * n) if mode == "hybrid" else n
