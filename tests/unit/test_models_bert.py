@@ -87,9 +87,11 @@ def test_the_file_is_what_others_read(folder, tmp_path):
 
 def test_rounding_is_that_of_the_gguf_package():
     rng = np.random.default_rng(1)
-    values = rng.normal(size=(200, 64)).astype(np.float32) * np.float32(10) ** rng.integers(-8, 8, (200, 1))
+    values = rng.normal(size=(200, 64)).astype(np.float32) * (10.0 ** rng.integers(-8, 6, (200, 1))).astype(np.float32)
     values[3] = 0
     values[4, :32] = np.linspace(-127, 127, 32, dtype=np.float32).round() + np.float32(0.5)
+    values[5, :] = np.float32(0.49999997)
+    values[5, 0] = values[5, 32] = 127
     assert q8_0(values).content == gguf.quantize(values, gguf.GGMLQuantizationType.Q8_0).tobytes()
 
 

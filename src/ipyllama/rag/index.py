@@ -243,17 +243,16 @@ class Index:
 
 def _check_same(made_with: MadeWith, embedding: Embedding, cut: Cut, ranking: Ranking | None) -> None:
     now = {
-        "embed": (made_with.embed, embedding.name),
-        "weights": (made_with.weights[:12], embedding.weights[:12]),
+        "embed": (made_with.weights or made_with.embed, embedding.weights or embedding.name),
         "chunk_tokens": (made_with.chunk_tokens, cut.chunk_tokens),
         "overlap": (made_with.overlap, cut.overlap),
         "rerank": (made_with.rerank or None, ranking.name if ranking else None),
     }
     for name, (before, after) in now.items():
         if before != after:
-            raise BadOption(
-                f"there is an index of this name with {name}={before!r}, not {after!r}: drop() it, or take another name"
-            )
+            told = (made_with.embed, embedding.name) if name == "embed" else (before, after)
+            with_other = f"{name}={told[0]!r}, not {told[1]!r}" if told[0] != told[1] else f"other weights of {told[0]}"
+            raise BadOption(f"there is an index of this name with {with_other}: drop() it, or take another name")
 
 
 def _numbers(cut: Cut) -> tuple[int, int]:

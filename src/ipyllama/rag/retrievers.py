@@ -23,14 +23,14 @@ def as_retriever(anything: Any) -> Retriever:
     `as_retriever()`, as their indexes and vector stores; and a callable from a query to texts, which may be `Hit`s,
     `Chunk`s, strings, (source, text) or (source, text, metadata). Raises `BadOption` for anything else.
     """
+    if callable(getattr(anything, "as_retriever", None)):  # a vector store of LangChain has another kind of search
+        return as_retriever(anything.as_retriever())
     if callable(getattr(anything, "search", None)):
         return anything  # type: ignore[no-any-return]
     if callable(getattr(anything, "retrieve", None)):
         return _Foreign(anything.retrieve)
     if callable(getattr(anything, "invoke", None)):
         return _Foreign(anything.invoke)
-    if callable(getattr(anything, "as_retriever", None)):
-        return as_retriever(anything.as_retriever())
     if callable(anything):
         return _Foreign(anything)
     raise BadOption(f"a retriever has search(query, k), or is a callable from a query to texts: got {anything!r:.80}")
