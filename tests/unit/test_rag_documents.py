@@ -121,6 +121,7 @@ def test_a_pdf_gives_its_pages():
         ("a.txt", b"\x89PNG\r\n\x1a\n\0\0", "a binary file"),
         ("a.txt", b" \n\t ", "there is no text in it"),
         ("a.html", b"<script>x</script>", "there is no text in it"),
+        ("a.html", b"<![x<p>text", "the HTML cannot be read"),
         ("a.log", b"x" * (MAX_BYTES + 1), "over the limit of 34 MB: split it"),
     ],
 )

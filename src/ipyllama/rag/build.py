@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from ipyllama.errors import BadSource
+from ipyllama.errors import BadSource, MissingPackage
 from ipyllama.models.progress import Progress
 from ipyllama.rag.embedding import MOST, ends_batch
 from ipyllama.rag.sources import Root, Source, Unusable, expand
@@ -98,7 +98,7 @@ class Build:
         try:
             if not self._is_same(source, known):
                 self._read(source, known)
-        except (BadSource, OSError) as error:
+        except (BadSource, MissingPackage, OSError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             self.result.problems[source.name] = reason
             if known is not None or source.name in self._begun:  # what was there is there no more

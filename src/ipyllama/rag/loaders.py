@@ -75,7 +75,10 @@ def _html(content: bytes) -> Document:
     markdownify = needed("markdownify", "reading HTML")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", bs4.XMLParsedAsHTMLWarning)
-        soup = bs4.BeautifulSoup(content, "html.parser")
+        try:
+            soup = bs4.BeautifulSoup(content, "html.parser")
+        except bs4.exceptions.ParserRejectedMarkup as error:
+            raise BadSource(f"the HTML cannot be read: {_short(error)}") from error
     title = " ".join(soup.title.get_text().split())[:_MAX_TITLE] if soup.title else ""
     for tag in [*soup(_NO_TEXT), *soup.select("a.headerlink")]:
         tag.decompose()
