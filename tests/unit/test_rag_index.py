@@ -107,6 +107,28 @@ def test_of_a_changed_document_only_what_changed_is_embedded(home, words):
     assert not any("paragraph 3 " in chunk.text for chunk in after.values())
 
 
+def test_a_change_that_was_not_finished_is_taken_back(home, words):
+    def numbered(name: str, n: int) -> str:
+        return " ".join(f"{name}{i}" for i in range(n))
+
+    class Failing(Words):
+        def __call__(self, texts: list[str]):
+            if self.asked:
+                raise ConnectionError("the service is down")  # no fault of the file
+            return super().__call__(texts)
+
+    (home / "a.txt").write_text(numbered("first", 200))
+    index = Index.create("docs", "a.txt", embed=words, chunk_tokens=64, overlap=0)
+    before = {hit.chunk.id for hit in index.search("first", k=900, mode="vector")}
+    (home / "a.txt").write_text(numbered("second", 9000))
+    with pytest.raises(ConnectionError):
+        Index.open("docs", embed=Failing()).add("a.txt")
+    assert len(index) > len(before)
+    (home / "a.txt").write_text(numbered("first", 200))
+    assert index.add("a.txt").embedded == 0
+    assert {hit.chunk.id for hit in index.search("first", k=900, mode="vector")} == before
+
+
 def test_what_left_its_folder_leaves_the_index(home, words):
     (home / "docs").mkdir()
     for name in "ab":
