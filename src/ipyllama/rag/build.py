@@ -121,7 +121,9 @@ class Build:
         content = source.read()
         note = Known(source.name, source.digest(content), source.size, source.modified, root)
         if known is not None and known.digest == note.digest:
-            self._complete.append((replace(note, n_chunks=known.n_chunks, notice=known.notice), set()))
+            same = replace(note, n_chunks=known.n_chunks, notice=known.notice)
+            if same != known:  # touched, or found by another folder or glob
+                self._complete.append((same, set()))
             self._count_unchanged(known)
             return None
         return source.parse(content), note
