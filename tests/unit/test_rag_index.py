@@ -8,6 +8,7 @@ import time
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 from ragwords import Words
 
@@ -42,6 +43,24 @@ def test_all_modes_find_what_is_asked_for(index):
     assert (best.vector_rank, best.text_rank) == (1, 1)
     assert index.search("whale animal", mode="vector")[0].text_rank is None
     assert isinstance(index, Retriever)
+
+
+def test_large_indexes_are_as_exact_as_small_ones(tmp_path, words):
+    index = Index.create("many", location=tmp_path, embed=words)
+    documents = {f"d{i}": f"number {i} and {i * 7919 % 1000} of {i % 13}" for i in range(1500)}
+    for part in (list(documents.items())[:1200], list(documents.items())[1200:]):
+        index.add(part)
+    index.remove("d77")
+    del documents["d77"]
+    vectors = words(list(documents.values()))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    names = list(documents)
+    for question in ("number 7 of 3", "and 919", documents["d1400"]):
+        asked = words([question])[0]
+        expected = vectors @ (asked / np.linalg.norm(asked))
+        for hit in (hits := index.search(question, 20, "vector")):
+            assert hit.score == pytest.approx(expected[names.index(hit.chunk.source)], abs=1e-4)
+        assert [hit.score for hit in hits] == pytest.approx(sorted(expected, reverse=True)[:20], abs=1e-4)
 
 
 def test_stems_and_accents_make_no_difference_to_words(index):

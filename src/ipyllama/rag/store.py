@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 _SHOWN: Final = ["id", "text", "source", "title", "start", "metadata"]
 _AT_A_TIME: Final = 500
 """Names in one statement."""
+_MANY: Final = 1000
+"""Chunks from which on vectors have an index."""
+_ALL: Final = 1 << 16
+"""Parts of that index which a search looks at: whatever LanceDB makes of it, all."""
 _KEPT: Final = timedelta(minutes=10)
 """How long others can read what an index held before."""
 
@@ -125,7 +129,7 @@ class Store:
     def by_vector(self, vector: NDArray[np.float32], n: int, where: str | None) -> list[tuple[Chunk, float]]:
         """The n chunks nearest in meaning, with the cosine of the angle."""
         with _told(self._folder):
-            query = self._chunks.search(vector, vector_column_name="vector").distance_type("cosine")
+            query = self._chunks.search(vector, vector_column_name="vector").distance_type("cosine").nprobes(_ALL)
             rows = _filtered(query, where).limit(n).select([*_SHOWN, "_distance"]).to_arrow()
             scores = [1 - distance for distance in rows["_distance"].to_pylist()]
         return list(zip(_chunks(rows), scores, strict=True))
@@ -185,6 +189,12 @@ class Store:
     def tidy(self) -> None:
         """Join small files, bring the index of words up to date, free what nobody can read any more."""
         with _told(self._folder):
+            has_vectors = any("vector" in index.columns for index in self._chunks.list_indices())
+            if not has_vectors and self._chunks.count_rows() >= _MANY:
+                from lancedb.index import IvfFlat
+
+                # one part, all of which is looked at: as exact as without, but held in memory between searches
+                self._chunks.create_index("vector", config=IvfFlat(distance_type="cosine", num_partitions=1))
             for table in (self._chunks, self._sources):
                 table.optimize(cleanup_older_than=_KEPT)
 
