@@ -8,7 +8,7 @@ is put together from what is live and from blocks that come back.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from itertools import takewhile
@@ -18,10 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipyllama import _core, crash
-from ipyllama.engine import KVBoard, Shift, Start, piece_ends, shared_end
+from ipyllama.engine import Fusing, KVBoard, Shift, Start, piece_ends, shared_end
 from ipyllama.errors import BadArgument, BadState, CannotShift, CannotTrim, LlamaError
 from ipyllama.ledger import Ledger, common_prefix
 from ipyllama.options import Reuse
+from ipyllama.prefix.fuse import Fuser
 from ipyllama.prefix.keys import Link
 from ipyllama.prefix.memory import PrefixMemory
 from ipyllama.prefix.plan import Plan, choose
@@ -143,6 +144,33 @@ class Live:
         self._ends = [end for end in self._ends if end <= shift.start]
         self._exact, self._moved = min(self._exact, shift.start), shift.start
         return found.restored
+
+    def fuse(self, ledger: Ledger, fusing: Fusing, tell: Callable[[int], None]) -> Start:
+        """As `States.fuse`. What goes wrong leaves the sequence empty."""
+        try:
+            return Fuser(self, ledger, fusing, tell).run()
+        except BaseException:
+            self.clear()
+            self._saving.follow([], 0)
+            raise
+
+    def join(self, tokens: Sequence[int], moved: _core.Sequence | None = None) -> None:
+        """Append tokens beside the schedule: evaluated now, or the cells that another sequence has at the end of this
+        one. They are not what a cold run has."""
+        n = len(self._tokens)
+        if moved is None:
+            self.sequence.decode(list(tokens))
+        else:
+            self.sequence.cp(moved, n, n + len(tokens))
+            self._moved = n if self._moved is None else self._moved
+        self._tokens += tuple(tokens)
+        self.board.show(self._tokens, *self._came)
+
+    def joined(self, ledger: Ledger) -> None:
+        """All is appended that there is beside the schedule. None of it may be saved as what a cold run has, and from
+        the first moved token on nothing at all."""
+        self._probe = None
+        self._saving.follow(self._keepable(ledger, self._exact), len(self._tokens))
 
     def evaluate(self, tokens: Sequence[int]) -> None:
         """One step: append a piece. After `Aborted` the sequence holds whole pieces only."""
