@@ -24,6 +24,7 @@ from ipyllama.models.progress import reporting
 from ipyllama.options import GenerateOptions
 from ipyllama.prefix import PrefixMemory
 from ipyllama.prefix.binding import binding
+from ipyllama.prefix.fuse import FUSED_IN
 from ipyllama.prefix.live import Live
 from ipyllama.prefix.location import Cache, memory_for
 from ipyllama.prefix.replies.replay import ModelReplies, replay
@@ -397,6 +398,8 @@ class LLM(Looks):
         self._require_generation()
         if reason := self._unmovable():
             raise CannotFuse(f'the KV of {self.name} cannot be moved ({reason}): use reuse="exact"')
+        if self.options.n_parallel < FUSED_IN:
+            raise CannotFuse(f'parts are moved in {FUSED_IN} sequences: load {self.name} with n_parallel={FUSED_IN}')
 
     def _unmovable(self) -> str:
         if self._model.n_swa:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ipyllama import _core
 from ipyllama.engine import PIECE, Fusing, Moved, Start, piece_ends
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ipyllama.prefix.live import Live
     from ipyllama.prefix.store.block import Block
 
+FUSED_IN: Final = 2
+"""Sequences that are needed beside the active one."""
 Tell = Callable[[int], None]
 
 
@@ -42,6 +44,7 @@ class Fuser:
         self._states: dict[Moved, list[_State]] = {}
         self._moved: dict[Moved, int] = {}  # how many tokens of each part were moved
         self._evaluated = 0
+        self._n_exact = 0  # so many tokens are there as a cold run has them
 
     def run(self) -> Start:
         """As `States.fuse`; what goes wrong leaves the sequence as it is then."""
@@ -52,11 +55,12 @@ class Fuser:
             self._compute(part, first.position)
         if missing:
             start = self._live.begin(self._ledger)
-        with _core.Sequence(self._live.sequence.context) as scratch:
-            wanted = self._wanted(start)
-            for part in wanted:
-                self._place(part, scratch)
+        self._n_exact = start.position
+        wanted = self._wanted(start)
         if wanted:
+            with _core.Sequence(self._live.sequence.context) as moved:
+                self._move(wanted, moved)
+                self._join(wanted, moved)
             self._live.joined(self._ledger)
         moved = sum(self._moved.values())
         found = sum(n for part, n in self._moved.items() if part in at_hand)
@@ -113,21 +117,31 @@ class Fuser:
                 position = end
         return True
 
-    def _place(self, part: Moved, scratch: _core.Sequence) -> None:
-        """Evaluate what stands before a part and its first tokens, and move the rest of it there."""
-        at, end, tokens = len(self._live), part.end - 1, self._ledger.tokens
-        first = max(at, min(part.start + self._fusing.recompute, end))
-        self._seam(tokens[at:first])
-        if first < end:
-            for each in self._states[part]:
-                scratch.append(each.state, each.tokens)
-            scratch.rm(0, first - part.distance)
-            scratch.add(0, None, part.distance)
-            self._live.join(tokens[first:end], scratch)
-            scratch.clear()
-            self._moved[part] = end - first
-        self._tell(max(len(self._live), self._evaluated))
+    def _move(self, parts: Sequence[Moved], moved: _core.Sequence) -> None:
+        """Bring the parts, without the tokens that are evaluated anew, into `moved`, each at its place. Keys are turned
+        at the next step: all of them at once, because that takes as long as turning a few."""
+        with _core.Sequence(moved.context) as scratch:
+            for part in parts:
+                first = self._first(part)
+                if first < part.end - 1:
+                    for each in self._states.pop(part):
+                        scratch.append(each.state, each.tokens)
+                    scratch.rm(0, first - part.distance)
+                    scratch.add(0, None, part.distance)
+                    moved.cp(scratch)
+                    scratch.clear()
+                    self._moved[part] = part.end - 1 - first
 
-    def _seam(self, tokens: Sequence[int]) -> None:
-        for start in range(0, len(tokens), PIECE):
-            self._live.join(tokens[start : start + PIECE])
+    def _join(self, parts: Sequence[Moved], moved: _core.Sequence) -> None:
+        """Append the parts to what is live, and before each what is evaluated."""
+        tokens = self._ledger.tokens
+        for part in parts:
+            for at in range(len(self._live), first := self._first(part), PIECE):
+                self._live.join(tokens[at : min(at + PIECE, first)])
+            if first < part.end - 1:
+                self._live.join(tokens[first : part.end - 1], moved)
+            self._tell(max(len(self._live), self._evaluated))
+
+    def _first(self, part: Moved) -> int:
+        """The first position of a part that is moved."""
+        return max(self._n_exact, min(part.start + self._fusing.recompute, part.end - 1))
