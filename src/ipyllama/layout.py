@@ -15,9 +15,9 @@ from ipyllama.vocab import Tokenizer, tokenize_after
 class Layout:
     """`frame`, then `chunks`, each after its label, then `question`: the order in which prompts share most.
 
-    `label` stands before each chunk, with `{n}` in the place of its number from 1 on; it is not part of the chunk, whose
-    tokens are the same in every place. Control tokens count as such in the frame and the question. In chunks and labels
-    they are text, whoever wrote it.
+    `label` stands before each chunk, with `{n}` in the place of its number from 1 on; it is not part of the chunk,
+    whose tokens are the same in every place. Control tokens count as such in the frame and the question. In chunks and
+    labels they are text, whoever wrote it.
     """
 
     frame: str

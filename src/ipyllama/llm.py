@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from ipyllama import _core, crash
 from ipyllama.engine import Engine, Fusing, Job, KVBoard, KVMap, Opening, Request, Shift, Stream, gather
+from ipyllama.engine.answer import Watch
 from ipyllama.engine.capability import Capability, CapabilityProbe
 from ipyllama.engine.embed import STEP
 from ipyllama.engine.engine import Wrap
 from ipyllama.errors import BadOption, CannotFuse, WrongModel
-from ipyllama.ledger import Ledger, as_ledger
 from ipyllama.layout import Layout
+from ipyllama.ledger import Ledger, as_ledger
 from ipyllama.lens.looks import Looks
 from ipyllama.loading import LoadOptions, context_options, identify, load_options
 from ipyllama.models import LocalModel, Progress, resolve
@@ -144,14 +145,23 @@ class LLM(Looks):
         """
         return Stream(partial(self.start, prompt, **options))
 
-    def start(self, prompt: Prompt, *, notes: tuple[str, ...] = (), fresh: bool = False, **options: Any) -> Job:
+    def start(
+        self,
+        prompt: Prompt,
+        *,
+        notes: tuple[str, ...] = (),
+        fresh: bool = False,
+        wrap: Wrap = lambda reply, ledger: reply,
+        watch: Watch | None = None,
+        **options: Any,
+    ) -> Job:
         """Like `complete`, but returns the `Job` at once: iterate over it for events, or `cancel()` it. `notes` go
-        into the reply."""
+        into the reply; `wrap` and `watch` as in `generate`."""
         self._require_generation()
         chosen, fusing = GenerateOptions().replace_from(options), None
         if chosen.reuse == "fused":
             fusing = self._fusing(prompt, chosen.recompute)
-        return self.generate(self._prompt(prompt), chosen, notes, fresh=fresh, fusing=fusing)
+        return self.generate(self._prompt(prompt), chosen, notes, wrap, fresh=fresh, fusing=fusing, watch=watch)
 
     def chat(self, system: str | None = None, name: str = "default") -> Chat:
         """A new conversation. `system` None leaves the system prompt to the model's template."""
@@ -227,23 +237,24 @@ class LLM(Looks):
         shift: Shift | None = None,
         fusing: Fusing | None = None,
         opening: Opening | None = None,
+        watch: Watch | None = None,
         caller: object | None = None,
     ) -> Job:
         """Queue a generation from exact token ids; where this request was answered before, the job has ended already.
 
         `wrap` makes the final reply of (reply, ledger). `fresh` computes in any case. `shift` tells of KV that can be
-        moved to where this prompt has it, `fusing` of parts that are computed once each (under reuse="fused"); the reply is
-        not exact then. `opening` are the answer's first tokens, where
-        they are chosen beforehand. `caller` is who takes turns with others that
-        wait; None is one caller, too.
+        moved to where this prompt has it, `fusing` of parts that are computed once each (under reuse="fused"); the
+        reply is not exact then. `opening` are the answer's first tokens, where they are chosen beforehand. `watch` gets
+        the raw logits of each choice; nothing is replayed then. `caller` is who takes turns with others that wait;
+        None is one caller, too.
         """
         if options.reuse == "fused" and fusing is None:
             raise BadOption('reuse="fused" is for prompts with documents: give a Layout, or ask an index')
         options = options.with_concrete_seed()
-        request = Request(ledger, options, self.name, notes, shift, fusing, opening or Opening())
+        request = Request(ledger, options, self.name, notes, shift, fusing, opening or Opening(), watch)
         if self.closed or self.memory.paused or options.seed == "random":
             return self._engine.submit(request, wrap, caller=caller)
-        if not fresh and (reply := self._replies.find(request)):
+        if not fresh and watch is None and (reply := self._replies.find(request)):
             return replay(reply, request, wrap)
         return self._engine.submit(request, self._replies.keeping(request, wrap), caller=caller)
 
@@ -399,7 +410,7 @@ class LLM(Looks):
         if reason := self._unmovable():
             raise CannotFuse(f'the KV of {self.name} cannot be moved ({reason}): use reuse="exact"')
         if self.options.n_parallel < FUSED_IN:
-            raise CannotFuse(f'parts are moved in {FUSED_IN} sequences: load {self.name} with n_parallel={FUSED_IN}')
+            raise CannotFuse(f"parts are moved in {FUSED_IN} sequences: load {self.name} with n_parallel={FUSED_IN}")
 
     def _unmovable(self) -> str:
         if self._model.n_swa:

@@ -19,6 +19,9 @@ from ipyllama.options import GenerateOptions
 from ipyllama.reply import Delta, FinishReason, Prefill, Reply, Timings, Usage
 from ipyllama.sampling import make_sampler
 
+Watch = Callable[[Logits], None]
+"""Gets the raw logits of each choice, on the worker's thread."""
+
 
 @dataclass(frozen=True, slots=True)
 class Opening:
@@ -43,8 +46,7 @@ class Request:
     shift: Shift | None = None
     fusing: Fusing | None = None
     opening: Opening = field(default_factory=Opening)
-    watch: Callable[[Logits], None] | None = None
-    """gets the raw logits of each choice, on the worker's thread"""
+    watch: Watch | None = None
 
 
 def unbegun_reply(request: Request, job: Job) -> Reply:

@@ -58,9 +58,9 @@ class Fuser:
         self._n_exact = start.position
         wanted = self._wanted(start)
         if wanted:
-            with _core.Sequence(self._live.sequence.context) as moved:
-                self._move(wanted, moved)
-                self._join(wanted, moved)
+            with _core.Sequence(self._live.sequence.context) as there:
+                self._move(wanted, there)
+                self._join(wanted, there)
             self._live.joined(self._ledger)
         moved = sum(self._moved.values())
         found = sum(n for part, n in self._moved.items() if part in at_hand)
