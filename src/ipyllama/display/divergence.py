@@ -17,6 +17,6 @@ def divergence_text(found: Divergence) -> str:
     n = len(found.kl)
     return (
         f"against exact: mean KL {found.mean_kl:.4f} nats over {plural(n, 'token')} (most {max(found.kl):.4f}), "
-        f"the same likeliest token at {sum(found.same)} of {n} · exact computed {format_count(found.computed)} prompt tokens, "
-        f"first token {format_seconds(found.seconds)}"
+        f"the same likeliest token at {sum(found.same)} of {n} · exact computed {format_count(found.computed)} prompt "
+        f"tokens, first token {format_seconds(found.seconds)}"
     )
