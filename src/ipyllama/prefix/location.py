@@ -51,6 +51,16 @@ def chats_location() -> Path | None:
     return location.with_name("chats") if location.name == "prefix" else location / "chats"
 
 
+def rag_location() -> Path:
+    """Where indexes of documents are kept: beside the prefix states, if those lie in a folder of this machine, else
+    beside the notebook, else in the user's cache folder."""
+    location = usual_location()
+    if isinstance(location, Path):
+        return location.with_name("rag") if location.name == "prefix" else location / "rag"
+    found = notebook()
+    return found.parent / ".ipyllama" / file_name(found.stem) / "rag" if found else cache_dir() / "rag"
+
+
 def origin(memory: PrefixMemory) -> str:
     """Why a memory is where it is, in a few words."""
     place = memory.location or (memory.remote.name if memory.remote else None)

@@ -13,13 +13,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ipyllama.rag.index import Index as Index
     from ipyllama.rag.types import Chunk as Chunk
     from ipyllama.rag.types import Hit as Hit
     from ipyllama.rag.types import Retriever as Retriever
 
-_HOME = {"Chunk": "types", "Hit": "types", "Retriever": "types"}
+_HOME = {"Index": "index", "Chunk": "types", "Hit": "types", "Retriever": "types"}
 
-__all__ = ["Chunk", "Hit", "Retriever"]
+__all__ = ["Chunk", "Hit", "Index", "Retriever"]
 
 
 def __getattr__(name: str) -> Any:

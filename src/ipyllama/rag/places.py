@@ -1,0 +1,121 @@
+"""Where indexes are, and what each was made with."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from ipyllama.errors import BadOption, StoreError, UnknownIndex
+from ipyllama.options import did_you_mean
+from ipyllama.prefix.location import file_name, rag_location
+from ipyllama.prefix.store.local import LocalBackend
+
+FORMAT: Final = 1
+_MADE_WITH: Final = "index.json"
+_LOCK: Final = ".lock"
+_TABLES: Final = ("chunks.lance", "sources.lance")
+
+
+@dataclass(frozen=True, slots=True)
+class MadeWith:
+    """What an index was made with and keeps to."""
+
+    embed: str
+    """the model's name, or the callable's"""
+    is_callable: bool
+    weights: str
+    """the model's digest; "" where a callable embeds"""
+    dimensions: int
+    chunk_tokens: int
+    overlap: int
+    rerank: str = ""
+    """name of the model that ranks anew; "" for none"""
+    format: int = FORMAT
+
+
+def root_of(location: str | os.PathLike[str] | None) -> Path:
+    """The folder that holds indexes: the given one, or the usual one."""
+    return rag_location() if location is None else Path(os.path.expanduser(os.fspath(location))).absolute()
+
+
+def folder_of(name: str, root: Path) -> Path:
+    """Raises `BadOption` for what cannot be a folder's name."""
+    if not isinstance(name, str) or not name or file_name(name) != name:
+        raise BadOption(f"an index is named by letters, digits, spaces, dots and dashes: got {name!r:.80}")
+    return root / name
+
+
+def names_in(root: Path) -> list[str]:
+    """The indexes there."""
+    try:
+        return sorted(entry.name for entry in os.scandir(root) if os.path.isfile(os.path.join(entry.path, _MADE_WITH)))
+    except OSError:
+        return []
+
+
+def read(folder: Path) -> MadeWith:
+    """Raises `UnknownIndex`, and `StoreError` for what is no index of this version."""
+    try:
+        content = json.loads((folder / _MADE_WITH).read_bytes())
+    except FileNotFoundError:
+        others = names_in(folder.parent)
+        near = did_you_mean(folder.name, others) or (f"there are {', '.join(others)}" if others else "there is none")
+        raise UnknownIndex(
+            f"no index '{folder.name}' in {folder.parent}: {near}. Index.create(name, sources) makes one."
+        ) from None
+    except (OSError, ValueError) as error:
+        raise StoreError(f"the index in {folder} cannot be read: {error}. Delete the folder.") from None
+    try:
+        found = MadeWith(**content)
+    except TypeError:
+        found = None
+    if found is None or found.format != FORMAT:
+        raise StoreError(f"the index in {folder} is of another version: delete the folder and create it anew")
+    return found
+
+
+def write(folder: Path, made_with: MadeWith) -> None:
+    """Last of all: a folder without it is no index."""
+    LocalBackend(folder).write(_MADE_WITH, [memoryview(json.dumps(asdict(made_with), indent=1).encode())])
+
+
+def prepare(folder: Path) -> None:
+    """An empty folder for the owner alone, without what a killed process left of an index that was being made."""
+    LocalBackend(folder).write(_LOCK, [memoryview(b"")])
+    _delete_tables(folder)
+
+
+def delete(folder: Path) -> None:
+    """Delete an index; what others put there stays."""
+    with alone(folder):
+        (folder / _MADE_WITH).unlink(missing_ok=True)
+        _delete_tables(folder)
+    for name in (_LOCK, ".gitignore"):
+        (folder / name).unlink(missing_ok=True)
+    if not os.listdir(folder):
+        folder.rmdir()
+
+
+@contextmanager
+def alone(folder: Path, seconds: float = 10.0) -> Iterator[None]:
+    """Nobody else writes. Raises `StoreError` where another process does, for longer than that."""
+    from filelock import FileLock, Timeout
+
+    try:
+        with FileLock(folder / _LOCK, timeout=seconds):
+            yield
+    except Timeout:
+        raise StoreError(f"another process writes to the index in {folder}: wait until it is done") from None
+
+
+def _delete_tables(folder: Path) -> None:
+    import shutil
+
+    for table in _TABLES:
+        if os.path.lexists(folder / table):
+            shutil.rmtree(folder / table)
