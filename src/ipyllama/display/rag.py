@@ -9,8 +9,8 @@ from html import escape
 from typing import TYPE_CHECKING, Final
 
 from ipyllama.display.divergence import divergence_text
-from ipyllama.display.reply import MUTED, reply_html, reply_markdown, reply_text
-from ipyllama.display.text import one_line, printable
+from ipyllama.display.reply import MUTED, reply_html, reply_markdown
+from ipyllama.display.text import one_line, printable, reply_text
 from ipyllama.display.units import plural
 
 if TYPE_CHECKING:

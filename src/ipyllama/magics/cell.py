@@ -12,6 +12,7 @@ from ipyllama.errors import BadOption, Interrupted
 from ipyllama.magics.body import insert_variables
 from ipyllama.magics.look import show
 from ipyllama.magics.options import cell_help, parse_cell_line
+from ipyllama.magics.rag import show_sources, start_rag
 from ipyllama.options import GenerateOptions, combinations, samples
 from ipyllama.widgets.front import next_slot, running_cell
 
@@ -49,7 +50,11 @@ def run_cell(shell: Any, session: Session, config: Llama, front: FrontEnd, line:
         options["grammar"], about_grammar = _grammar(args.overrides["grammar"], _variables(shell))
         more = (*more, *about_grammar)
     options |= {"notes": (*notes, *more), "fresh": args.fresh or not config.replay}
-    if args.raw:
+    asked = None
+    if args.rag:
+        asked = start_rag(llm, _variables(shell), args, text.strip(), options)
+        job = asked.job
+    elif args.raw:
         job = llm.start(text.rstrip("\n"), **options)
     else:
         chat = session.chat(llm, args.chat, system or config.system, anew=args.reset)
@@ -70,6 +75,8 @@ def run_cell(shell: Any, session: Session, config: Llama, front: FrontEnd, line:
     stream = ReplyStream(view, stream=args.stream and config.stream)
     try:
         session.last = job.run(stream.feed)
+        if asked is not None:
+            session.last = show_sources(asked, session.last, quiet=args.quiet)
         _store(shell, args.out, session.last)
         _look(args, config, session.last)
     except Interrupted as interrupted:

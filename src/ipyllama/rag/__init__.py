@@ -13,14 +13,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ipyllama.rag.ask import ask as ask
     from ipyllama.rag.index import Index as Index
+    from ipyllama.rag.reply import RagReply as RagReply
     from ipyllama.rag.types import Chunk as Chunk
     from ipyllama.rag.types import Hit as Hit
     from ipyllama.rag.types import Retriever as Retriever
 
-_HOME = {"Index": "index", "Chunk": "types", "Hit": "types", "Retriever": "types"}
+_HOME = {"ask": "ask", "RagReply": "reply", "Index": "index", "Chunk": "types", "Hit": "types", "Retriever": "types"}
 
-__all__ = ["Chunk", "Hit", "Index", "Retriever"]
+__all__ = ["Chunk", "Hit", "Index", "RagReply", "Retriever", "ask"]
 
 
 def __getattr__(name: str) -> Any:

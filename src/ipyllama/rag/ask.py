@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ipyllama.engine import Job
-from ipyllama.errors import BadOption, PromptTooLong
+from ipyllama.errors import BadOption, NoModelLoaded, PromptTooLong
 from ipyllama.lens.divergence import Seen
 from ipyllama.rag.frame import INSTRUCTION, layout_for
 from ipyllama.rag.order import better_order, stable
@@ -91,6 +91,16 @@ def start(  # noqa: PLR0913 - what a question needs, each by name
 
     seen = Seen() if check else None
     return Asked(llm, llm.start(layout, notes=notes, wrap=wrap, watch=seen, **options), layout, seen)
+
+
+def newest() -> LLM:
+    """The model that was loaded last, of those that generate. Raises `NoModelLoaded`."""
+    from ipyllama.llm import loaded
+
+    for llm in reversed(loaded()):
+        if llm.can_generate:
+            return llm
+    raise NoModelLoaded('no model that answers is loaded: llm = ipyllama.load("smollm2"), then ask(..., llm=llm)')
 
 
 def _fitting(llm: LLM, question: str, hits: Sequence[Hit], instruction: str, n_answer: int) -> Layout:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ipyllama.llm import LLM
     from ipyllama.rag.types import Hit
 
-LOOKS: Final = 64
+LOOKS: Final = 24
 """Beginnings that are looked for, at most."""
 WORTH: Final = 32
 """Tokens that another order has to spare to be told of."""
