@@ -201,6 +201,10 @@ class Index:
         """The documents, each with its number of chunks."""
         return {name: known.n_chunks for name, known in self._store.sources().items()}
 
+    def without(self, ids: Iterable[str]) -> set[str]:
+        """Those of these ids that no chunk has."""
+        return self._store.without(ids)
+
     def keys(self) -> list[str]:
         """What is in the metadata of chunks and `where` can ask for."""
         return self._store.keys

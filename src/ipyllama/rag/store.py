@@ -113,6 +113,16 @@ class Store:
             chunks = _chunks(rows)
         return {chunk.id: Stored(chunk, vector) for chunk, vector in zip(chunks, vectors, strict=True)}
 
+    def without(self, ids: Iterable[str]) -> set[str]:
+        """Those of these ids that no chunk has."""
+        listed = sorted(set(ids))
+        with _told(self._folder):
+            have: set[str] = set()
+            for start in range(0, len(listed), _AT_A_TIME):
+                some = ", ".join(map(literal, listed[start : start + _AT_A_TIME]))
+                have |= set(self._chunks.search().where(f"id IN ({some})").select(["id"]).to_arrow()["id"].to_pylist())
+        return set(listed) - have
+
     def by_vector(self, vector: NDArray[np.float32], n: int, where: str | None) -> list[tuple[Chunk, float]]:
         """The n chunks nearest in meaning, with the cosine of the angle."""
         with _told(self._folder):
