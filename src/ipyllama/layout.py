@@ -45,7 +45,7 @@ class Layout:
         for number, chunk in enumerate(self.chunks, start=1):
             body = tokenize_after(vocab, chunk, special=False)
             ledger = ledger.append_prompt([*self._label(vocab, number), *body])
-            if body:
+            if len(body) > 1:  # the last token of a prompt is evaluated in any case
                 moved.append(Moved(frame.append_prompt([*first, *body]), len(ledger) - len(body), len(body)))
         return ledger.append_prompt(tokenize_after(vocab, self.question)), tuple(moved)
 

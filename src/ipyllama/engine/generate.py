@@ -42,11 +42,9 @@ def read_prompt(live: States, answer: Answer) -> None:
 
 def _fused(fusing: Fusing, start: Start) -> str:
     """What the reader should know of a fused prompt."""
-    parts = "chunk does" if len(fusing.parts) == 1 else "chunks do"
     return (
-        f"fused: {start.moved:,} tokens were computed once, after the frame alone, and moved: "
-        f"{len(fusing.parts)} {parts} not know of those before them, beyond the first tokens of each "
-        f"({fusing.recompute} recomputed)"
+        f"fused: {start.moved:,} tokens of documents were computed apart from each other and moved; of each document "
+        f"the first {fusing.recompute} were computed in their place"
     )
 
 

@@ -44,33 +44,35 @@ class Fuser:
         self._states: dict[Moved, list[_State]] = {}
         self._moved: dict[Moved, int] = {}  # how many tokens of each part were moved
         self._evaluated = 0
-        self._n_exact = 0  # so many tokens are there as a cold run has them
 
     def run(self) -> Start:
         """As `States.fuse`; what goes wrong leaves the sequence as it is then."""
         first = start = self._live.begin(self._ledger)
-        at_hand = {part for part in self._wanted(start) if self._load(part)}
-        missing = [part for part in self._wanted(start) if part not in at_hand]
-        for part in missing:
-            self._compute(part, first.position)
-        if missing:
-            start = self._live.begin(self._ledger)
-        self._n_exact = start.position
         wanted = self._wanted(start)
+        at_hand = {part for part in wanted if self._load(part)}
+        if missing := [part for part in wanted if part not in at_hand]:
+            for part in missing:
+                self._compute(part, first.position)
+            start = self._live.begin(self._ledger)
+            wanted = self._wanted(start)  # the first one may be where it belongs now
         if wanted:
             with _core.Sequence(self._live.sequence.context) as there:
-                self._move(wanted, there)
-                self._join(wanted, there)
+                self._move(wanted, there, start.position)
+                self._join(wanted, there, start.position)
             self._live.joined(self._ledger)
-        moved = sum(self._moved.values())
         found = sum(n for part, n in self._moved.items() if part in at_hand)
         computed = max(0, len(self._live) - first.position - found)
         restored = len(self._live) - first.reused - computed
-        return replace(first, restored=restored, computed=computed, exact=start.exact and not wanted, moved=moved)
+        exact, moved = start.exact and not wanted, sum(self._moved.values())
+        return replace(first, restored=restored, computed=computed, exact=exact, moved=moved)
 
     def _wanted(self, start: Start) -> list[Moved]:
-        """The parts that are not yet where they belong."""
-        return [part for part in self._fusing.parts if part.end - 1 > start.position]
+        """The parts that have something to move, after what is there as a cold run has it."""
+        return [part for part in self._fusing.parts if self._first(part, start.position) < part.end - 1]
+
+    def _first(self, part: Moved, n_exact: int) -> int:
+        """The first position of a part that is moved."""
+        return max(n_exact, part.start + self._fusing.recompute)
 
     def _load(self, part: Moved) -> bool:
         """Bring back what was saved of a part; False where not all of it is at hand."""
@@ -117,31 +119,26 @@ class Fuser:
                 position = end
         return True
 
-    def _move(self, parts: Sequence[Moved], moved: _core.Sequence) -> None:
-        """Bring the parts, without the tokens that are evaluated anew, into `moved`, each at its place. Keys are turned
+    def _move(self, parts: Sequence[Moved], there: _core.Sequence, n_exact: int) -> None:
+        """Bring the parts, without the tokens that are evaluated anew, into `there`, each at its place. Keys are turned
         at the next step: all of them at once, because that takes as long as turning a few."""
-        with _core.Sequence(moved.context) as scratch:
+        with _core.Sequence(there.context) as scratch:
             for part in parts:
-                first = self._first(part)
-                if first < part.end - 1:
-                    for each in self._states.pop(part):
-                        scratch.append(each.state, each.tokens)
-                    scratch.rm(0, first - part.distance)
-                    scratch.add(0, None, part.distance)
-                    moved.cp(scratch)
-                    scratch.clear()
-                    self._moved[part] = part.end - 1 - first
+                first = self._first(part, n_exact)
+                for each in self._states.pop(part):
+                    scratch.append(each.state, each.tokens)
+                scratch.rm(0, first - part.distance)
+                scratch.add(0, None, part.distance)
+                there.cp(scratch)
+                scratch.clear()
+                self._moved[part] = part.end - 1 - first
 
-    def _join(self, parts: Sequence[Moved], moved: _core.Sequence) -> None:
+    def _join(self, parts: Sequence[Moved], there: _core.Sequence, n_exact: int) -> None:
         """Append the parts to what is live, and before each what is evaluated."""
         tokens = self._ledger.tokens
         for part in parts:
-            for at in range(len(self._live), first := self._first(part), PIECE):
+            first = self._first(part, n_exact)
+            for at in range(len(self._live), first, PIECE):
                 self._live.join(tokens[at : min(at + PIECE, first)])
-            if first < part.end - 1:
-                self._live.join(tokens[first : part.end - 1], moved)
+            self._live.join(tokens[first : part.end - 1], there)
             self._tell(max(len(self._live), self._evaluated))
-
-    def _first(self, part: Moved) -> int:
-        """The first position of a part that is moved."""
-        return max(self._n_exact, min(part.start + self._fusing.recompute, part.end - 1))
