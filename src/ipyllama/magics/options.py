@@ -235,9 +235,21 @@ def _refuse_together(values: Mapping[str, Any]) -> None:
 
 def _refuse_beside_rag(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> None:
     if values.get("rag"):
-        for name in ("raw", "system", "chat", "reset", "after", "name", "samples", "sweep", "think", "on_full"):
-            if values.get(name) is not None and values.get(name) is not False:
-                option = "no-think" if values.get(name) is False else name.replace("_", "-")
+        for name in (
+            "raw",
+            "system",
+            "chat",
+            "reset",
+            "after",
+            "name",
+            "samples",
+            "sweep",
+            "think",
+            "no_think",
+            "on_full",
+        ):
+            if values.get(name):
+                option = name.replace("_", "-")
                 raise BadOption(f"--rag answers from documents, outside any conversation: leave out --{option}")
         return
     for name in ("k", "mode", "check"):
