@@ -109,5 +109,5 @@ $(READY): $(VENV)/.tools $(VENV)/.options $(NATIVE)
 	@echo "[3/4] llama.cpp: taken from the user cache, or built into it (once per machine, some minutes)"
 	@$(RUN) llama.cpp/provide.py >/dev/null
 	@echo "[4/4] Compiling the extension and installing ipyllama with its dependencies (about a minute or two)"
-	@$(PIP) install --no-compile --no-build-isolation --editable '.[hub,lab,test,dev]'
+	@$(PIP) install --no-compile --no-build-isolation --editable '.[hub,lab,rag,langchain,llamaindex,test,dev]'
 	@touch $@

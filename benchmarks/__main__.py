@@ -13,6 +13,7 @@ from benchmarks import (
     interrupt,
     memory,
     page,
+    rag,
     restart,
     reuse,
     saving,
@@ -41,6 +42,7 @@ BENCHMARKS: Final[dict[str, Callable[[Bench], Iterator[Row]]]] = {
     "fingerprint": fingerprint.measure,
     "memory": memory.measure,
     "page": page.measure,
+    "rag": rag.measure,
 }
 
 

@@ -20,11 +20,13 @@ from ipyllama.models import cache_dir
 PACKAGES: Final = ("python3.11-doc", "perl-doc", "git-doc")
 LONGEST: Final = 600
 """Characters of an answer that count."""
+SHORTEST: Final = 30
+"""\"See the next question." answers nothing."""
 _POD_CODE: Final = re.compile(r"([A-Z])(?:<<+ (.*?) >>+|<([^<>]*)>)", re.DOTALL)
 
 
 def pairs() -> list[tuple[str, str]]:
-    """All (question, answer), the answer up to `LONGEST` characters."""
+    """All (question, answer) where the one asks and the other says something, up to `LONGEST` characters of it."""
     folder = _fetched()
     found: dict[str, str] = {}
     for page in sorted(folder.rglob("html/faq/*.html")):
@@ -33,7 +35,11 @@ def pairs() -> list[tuple[str, str]]:
         found.update(_perl(pod))
     for page in folder.rglob("git-doc/gitfaq.html"):
         found.update(_git(page))
-    return [(question, answer[:LONGEST]) for question, answer in found.items() if answer]
+    return [
+        (question, answer[:LONGEST])
+        for question, answer in found.items()
+        if "?" in question and len(answer) >= SHORTEST
+    ]
 
 
 def _fetched() -> Path:
@@ -86,8 +92,10 @@ def _pod(text: str) -> str:
 def _shown(code: re.Match[str]) -> str:
     """What a formatting code shows: nothing of index entries, of a link its text."""
     kind, inner = code[1], code[2] or code[3] or ""
+    if kind == "E":
+        return {"lt": "<", "gt": ">", "verbar": "|", "sol": "/"}.get(inner, inner)
     return "" if kind in "XZ" else inner.partition("|")[0] if kind == "L" else inner
 
 
 def _line(tag: Tag) -> str:
-    return " ".join(tag.get_text(" ").split())
+    return " ".join(tag.get_text().split())

@@ -16,7 +16,9 @@ from ipyllama.chat.turn import Place
 from ipyllama.display import ModelRow, Progress, capability_bundle, models_table, reply_bundle, status_table
 from ipyllama.display.cache import cache_table, prefix_table
 from ipyllama.display.conversation import Said, conversation_bundle
+from ipyllama.display.documents import documents_table
 from ipyllama.display.progress import line_bundle, progress_bundle
+from ipyllama.display.recall import RecallPlot, evaluation_table
 from ipyllama.display.reply import streaming_bundle
 from ipyllama.display.tokens import TokenList
 from ipyllama.display.why import turns_table
@@ -30,6 +32,7 @@ from ipyllama.magics.options import cell_help
 from ipyllama.options import GenerateOptions
 from ipyllama.prefix import PrefixInfo, Stats
 from ipyllama.prefix.records import Counts
+from ipyllama.rag.evaluate import Evaluation, Found
 from ipyllama.reply import Reply, Timings, Usage
 from ipyllama.why import Why
 
@@ -166,6 +169,12 @@ SAID = Turn.of(
     Ledger(),
 )
 
+FOUND = (
+    Found("vector", (0.7, 0.81, 0.86, 0.88, 0.91), 0.778, 0.0148, 0.021),
+    Found("text", (0.43, 0.52, 0.58, 0.63, 0.67), 0.512, 0.0059, 0.0101),
+    Found("hybrid", (0.71, 0.83, 0.87, 0.89, 0.914), 0.789, 0.0211, 0.0304),
+)
+
 CASES: dict[str, Callable[[], dict[str, str]]] = {
     "reply": lambda: reply_bundle(Reply(ANSWER, usage=USAGE, timings=TIMINGS)),
     "reply_interrupted": lambda: reply_bundle(
@@ -231,6 +240,20 @@ CASES: dict[str, Callable[[], dict[str, str]]] = {
     "capability": lambda: capability_bundle(FULL),
     "capability_extend": lambda: capability_bundle(Capability("extend", False, "hybrid: part <attention>")),
     "capability_none": ENCODER._repr_mimebundle_,
+    "documents": lambda: documents_table(
+        "Index docs: 1,203 chunks of 2 documents, minilm",
+        {"docs/<b>.md": 1200, "latin.txt": 3},
+        {"scan.pdf": "the PDF holds no text (scanned pages?)", "latin.txt": "is not UTF-8: read as <Windows-1252>"},
+    )._repr_mimebundle_(),
+    "documents_many": lambda: documents_table(
+        "Index many", {f"file {i}.md": i for i in range(30)}, {}
+    )._repr_mimebundle_(),
+    "documents_none": lambda: documents_table("Index new", {}, {})._repr_mimebundle_(),
+    "evaluation": lambda: evaluation_table(
+        Evaluation("faq <b>", 1493, 5, FOUND, (("How <i>?", "a.md"),))
+    )._repr_mimebundle_(),
+    "recall": lambda: RecallPlot({found.mode: found.recall for found in FOUND})._repr_mimebundle_(),
+    "recall_hostile": lambda: RecallPlot({'"><img src=x onerror=alert(1)>': (0.0,), "b": (1.0,)})._repr_mimebundle_(),
     "help_cell": lambda: {"text/plain": cell_help()},
     "help_line": lambda: {"text/plain": line_help()},
 }

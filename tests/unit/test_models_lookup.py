@@ -122,10 +122,11 @@ def test_a_registry_model_that_is_not_here_is_fetched_not_replaced(crowd, monkey
 
 
 def test_completion_offers_names_without_reading_or_fetching(crowd):
-    assert [model.name for model in not_fetched()] == ["smollm2", "gemma3-270m"]
+    assert [model.name for model in not_fetched()] == ["smollm2", "gemma3-270m", "minilm"]
     assert complete_names("") == [
         "smollm2",
         "gemma3-270m",
+        "minilm",
         "Alpha-7B.Q4_0",
         "hub-model",
         "llama3.2:1b",

@@ -146,6 +146,20 @@ CELL_OPTIONS: Final = (
 )
 
 
+_OF_CONVERSATIONS: Final = (
+    "system",
+    "chat",
+    "reset",
+    "after",
+    "name",
+    "samples",
+    "sweep",
+    "think",
+    "no_think",
+    "on_full",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class CellArgs:
     """The line of a `%%llama` cell. `overrides` holds only the sampling options that were given."""
@@ -227,7 +241,7 @@ def _refuse_together(values: Mapping[str, Any]) -> None:
         raise BadOption("--show tokens is for one answer: leave it out, and look at the turns with %llama tokens")
     if values.get("think") and values.get("no_think"):
         raise BadOption("--think and --no-think exclude each other: leave out one")
-    for name in ("system", "chat", "reset", "after", "name", "samples", "sweep", "think", "no_think", "on_full"):
+    for name in _OF_CONVERSATIONS:
         if values.get("raw") and values.get(name):
             option = name.replace("_", "-")
             raise BadOption(f"--raw completes the text as it stands, outside any conversation: leave out --{option}")

@@ -10,15 +10,14 @@ from ipyllama.display import ProgressLine, Table
 from ipyllama.display.rag import hits_bundle
 from ipyllama.display.units import format_count, plural
 from ipyllama.errors import BadOption
-from ipyllama.rag.types import Retriever
 
 if TYPE_CHECKING:
     from ipyllama.display import View
     from ipyllama.llm import LLM
     from ipyllama.magics.commands import RagArgs
     from ipyllama.magics.options import CellArgs
-    from ipyllama.rag import Index
-    from ipyllama.rag.ask import Asked
+    from ipyllama.rag import Index, Retriever
+    from ipyllama.rag.answer import Asked
     from ipyllama.reply import Reply
 
 K: Final = 4
@@ -33,7 +32,7 @@ def run_rag(variables: Mapping[str, Any], args: RagArgs, view: View) -> Any:
 
 def start_rag(llm: LLM, variables: Mapping[str, Any], args: CellArgs, question: str, options: dict[str, Any]) -> Asked:
     """Search, and ask about what was found."""
-    from ipyllama.rag.ask import start
+    from ipyllama.rag.answer import start
 
     assert args.rag is not None
     found = retriever(args.rag, variables)
@@ -58,9 +57,9 @@ def show_sources(asked: Asked, reply: Reply, *, quiet: bool) -> Reply:
 def retriever(name: str, variables: Mapping[str, Any]) -> Retriever:
     """An index by name, or whatever searches in a variable, written {{name}}. Raises `BadOption`, `UnknownIndex`."""
     if (match := _VARIABLE.fullmatch(name)) is not None:
-        found = _value(match[1], variables)
-        if not isinstance(found, Retriever):
-            raise BadOption(f"{name} cannot be searched: it needs a method search(query, k) that gives hits")
+        from ipyllama.rag import as_retriever
+
+        found: Retriever = as_retriever(_value(match[1], variables))
         return found
     from ipyllama.rag import Index
 

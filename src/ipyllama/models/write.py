@@ -46,7 +46,8 @@ def q8_0(values: NDArray[np.generic]) -> Weights:
     scale = np.abs(blocks).max(axis=1, keepdims=True) / np.float32(127)
     inverse = np.divide(np.float32(1), scale, out=np.zeros_like(scale), where=scale != 0)
     scaled = blocks * inverse
-    rounded = np.trunc(scaled + np.copysign(np.float32(0.5), scaled))  # half away from zero, as roundf
+    whole = np.floor(np.abs(scaled))
+    rounded = np.copysign(whole + (np.abs(scaled) - whole >= 0.5), scaled)  # half away from zero, as roundf
     out = np.empty(len(blocks), np.dtype([("scale", "<f2"), ("values", "i1", _BLOCK)]))
     out["scale"], out["values"] = scale[:, 0], rounded
     return Weights("Q8_0", values.shape, out.tobytes())

@@ -13,16 +13,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ipyllama.rag.ask import ask as ask
+    from ipyllama.rag.answer import ask as ask
+    from ipyllama.rag.evaluate import Evaluation as Evaluation
     from ipyllama.rag.index import Index as Index
     from ipyllama.rag.reply import RagReply as RagReply
+    from ipyllama.rag.retrievers import as_retriever as as_retriever
     from ipyllama.rag.types import Chunk as Chunk
     from ipyllama.rag.types import Hit as Hit
     from ipyllama.rag.types import Retriever as Retriever
 
-_HOME = {"ask": "ask", "RagReply": "reply", "Index": "index", "Chunk": "types", "Hit": "types", "Retriever": "types"}
+_HOME = {
+    "Chunk": "types",
+    "Evaluation": "evaluate",
+    "Hit": "types",
+    "Index": "index",
+    "RagReply": "reply",
+    "Retriever": "types",
+    "as_retriever": "retrievers",
+    "ask": "answer",
+}
 
-__all__ = ["Chunk", "Hit", "Index", "RagReply", "Retriever", "ask"]
+__all__ = ["Chunk", "Evaluation", "Hit", "Index", "RagReply", "Retriever", "as_retriever", "ask"]
 
 
 def __getattr__(name: str) -> Any:

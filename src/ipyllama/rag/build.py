@@ -7,11 +7,12 @@ note: the next `add` finds their vectors there, computes what is missing, and de
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from ipyllama.errors import BadSource
+from ipyllama.errors import BadSource, MissingPackage
 from ipyllama.models.progress import Progress
+from ipyllama.rag.documents import Document
 from ipyllama.rag.embedding import MOST, ends_batch
 from ipyllama.rag.sources import Root, Source, Unusable, expand
 from ipyllama.rag.store import Known, Store, Stored
@@ -96,40 +97,48 @@ class Build:
         self._seen.add(source.name)
         known = self._known.get(source.name)
         try:
-            if not self._is_same(source, known):
-                self._read(source, known)
-        except (BadSource, OSError) as error:
+            read = self._read(source, known)
+        except (BadSource, MissingPackage, OSError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            self.result.problems[source.name] = reason
-            if known is not None or source.name in self._begun:  # what was there is there no more
-                self._store.forget([source.name])
+            self._leave_out(source.name, reason)
+        else:
+            if read is not None:
+                self._index(source, *read, known)
         self._done, self._within = self._done + source.size, 0
         self._report(self._done, self._total, self._label)
 
-    def _is_same(self, source: Source, known: Known | None) -> bool:
-        """True for a file that nobody has written to."""
-        if known is None or not source.modified or (known.size, known.modified) != (source.size, source.modified):
-            return False
-        self._unchanged(known)
-        return True
+    def _leave_out(self, name: str, why: str) -> None:
+        self.result.problems[name] = why
+        if name in self._known or name in self._begun:  # what was there is there no more
+            self._store.forget([name])
 
-    def _unchanged(self, known: Known) -> None:
+    def _read(self, source: Source, known: Known | None) -> tuple[Document, Known] | None:
+        """The document and the note that will be true of it; None where it is in the index as it is."""
+        root = source.root or (known.root if known else "")
+        if known is not None and source.modified and (known.size, known.modified) == (source.size, source.modified):
+            self._count_unchanged(known)
+            return None
+        content = source.read()
+        note = Known(source.name, source.digest(content), source.size, source.modified, root)
+        if known is not None and known.digest == note.digest:
+            same = replace(note, n_chunks=known.n_chunks, notice=known.notice)
+            if same != known:  # touched, or found by another folder or glob
+                self._complete.append((same, set()))
+            self._count_unchanged(known)
+            return None
+        return source.parse(content), note
+
+    def _count_unchanged(self, known: Known) -> None:
         self.result.unchanged += 1
         if known.notice:
             self.result.problems[known.name] = known.notice
 
-    def _read(self, source: Source, known: Known | None) -> None:
-        content = source.read()
-        digest = source.digest(content)
-        if known is not None and known.digest == digest:
-            if known.modified != source.modified or known.root != source.root:
-                note = Known(
-                    known.name, digest, source.size, source.modified, source.root, known.n_chunks, known.notice
-                )
-                self._complete.append((note, set()))
-            self._unchanged(known)
-            return
-        document = source.parse(content)
+    def _index(self, source: Source, document: Document, note: Known, known: Known | None) -> None:
+        if known is None:
+            self.result.added += 1
+        else:
+            self.result.changed += 1
+            self._store.unmark([source.name])  # until it is complete again, it is not taken for what it was
         before = self._store.of_source(source.name) if source.name in self._begun else {}
         length = document.sections[-1].start + len(document.sections[-1].text)
         kept: set[str] = set()
@@ -139,14 +148,7 @@ class Build:
             self._place(chunk, before.get(chunk.id))
         if document.notice:
             self.result.problems[source.name] = document.notice
-        if not kept:
-            raise BadSource("there is no text in it")
-        note = Known(source.name, digest, source.size, source.modified, source.root, len(kept), document.notice)
-        self._complete.append((note, set(before) - kept))
-        if known is None:
-            self.result.added += 1
-        else:
-            self.result.changed += 1
+        self._complete.append((replace(note, n_chunks=len(kept), notice=document.notice), set(before) - kept))
 
     def _place(self, chunk: Chunk, before: Stored | None) -> None:
         if before is None or before.chunk.title != chunk.title:  # headings are embedded, too

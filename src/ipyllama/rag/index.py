@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Mode = Literal["hybrid", "vector", "text"]
 Location = str | os.PathLike[str] | None
-WORDS_WEIGHT: Final = 0.3
+WORDS_WEIGHT: Final = 0.25
 """How much words count beside meaning in a hybrid search, from 0 to 1."""
 _CANDIDATES: Final = 50
 """Chunks that each way of searching gives to the other, at least."""
@@ -184,7 +184,7 @@ class Index:
 
         Raises `NoModelLoaded`, and like `rag.ask`.
         """
-        from ipyllama.rag.ask import ask, newest
+        from ipyllama.rag.answer import ask, newest
 
         return ask(newest() if llm is None else llm, self, question, k, **options)
 
@@ -220,6 +220,15 @@ class Index:
     def __repr__(self) -> str:
         return f"<Index {self.name}: {len(self):,} chunks of {len(self.sources()):,} documents, {self.made_with.embed}>"
 
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from ipyllama.display.documents import documents_table
+
+        sources = self.sources()
+        title = (
+            f"Index {self.name}: {sum(sources.values()):,} chunks of {len(sources):,} documents, {self.made_with.embed}"
+        )
+        return dict(documents_table(title, sources, self.problems)._repr_mimebundle_())
+
     def _found(self, query: str, n: int, mode: Mode, where: str | None) -> list[Hit]:
         candidates = max(_CANDIDATES, 4 * n) if mode == "hybrid" else n
         by_vector = by_words = ()  # type: Any
@@ -246,17 +255,16 @@ class Index:
 
 def _check_same(made_with: MadeWith, embedding: Embedding, cut: Cut, ranking: Ranking | None) -> None:
     now = {
-        "embed": (made_with.embed, embedding.name),
-        "weights": (made_with.weights[:12], embedding.weights[:12]),
+        "embed": (made_with.weights or made_with.embed, embedding.weights or embedding.name),
         "chunk_tokens": (made_with.chunk_tokens, cut.chunk_tokens),
         "overlap": (made_with.overlap, cut.overlap),
         "rerank": (made_with.rerank or None, ranking.name if ranking else None),
     }
     for name, (before, after) in now.items():
         if before != after:
-            raise BadOption(
-                f"there is an index of this name with {name}={before!r}, not {after!r}: drop() it, or take another name"
-            )
+            told = (made_with.embed, embedding.name) if name == "embed" else (before, after)
+            with_other = f"{name}={told[0]!r}, not {told[1]!r}" if told[0] != told[1] else f"other weights of {told[0]}"
+            raise BadOption(f"there is an index of this name with {with_other}: drop() it, or take another name")
 
 
 def _numbers(cut: Cut) -> tuple[int, int]:

@@ -23,6 +23,7 @@ VERSION: Final = 1
 MAX_BYTES: Final = 32 << 20
 """A larger file is left out."""
 _MAX_TITLE: Final = 200
+_NO_TEXT: Final = ("script", "style", "template", "noscript", "nav", "svg", "head", "title")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 
@@ -74,13 +75,13 @@ def _html(content: bytes) -> Document:
     markdownify = needed("markdownify", "reading HTML")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", bs4.XMLParsedAsHTMLWarning)
-        soup = bs4.BeautifulSoup(content, "html.parser")
-    for tag in soup(["script", "style", "template", "noscript", "nav", "svg", "head"]) + soup.select("a.headerlink"):
-        if tag.name != "head":
-            tag.decompose()
+        try:
+            soup = bs4.BeautifulSoup(content, "html.parser")
+        except bs4.exceptions.ParserRejectedMarkup as error:
+            raise BadSource(f"the HTML cannot be read: {_short(error)}") from error
     title = " ".join(soup.title.get_text().split())[:_MAX_TITLE] if soup.title else ""
-    if soup.head:
-        soup.head.decompose()
+    for tag in [*soup(_NO_TEXT), *soup.select("a.headerlink")]:
+        tag.decompose()
     body = soup.find("main") or soup.find(attrs={"role": "main"}) or soup.find("article") or soup
     options = {"heading_style": "ATX", "strip": ["a", "img"], "escape_asterisks": False, "escape_underscores": False}
     text = clean(markdownify.MarkdownConverter(**options, escape_misc=False).convert_soup(body))

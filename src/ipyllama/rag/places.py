@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -97,8 +97,9 @@ def delete(folder: Path) -> None:
         _delete_tables(folder)
     for name in (_LOCK, ".gitignore"):
         (folder / name).unlink(missing_ok=True)
-    if not os.listdir(folder):
-        folder.rmdir()
+    for empty in (folder / "tmp", folder):
+        with suppress(OSError):  # what somebody else put there stays
+            empty.rmdir()
 
 
 @contextmanager

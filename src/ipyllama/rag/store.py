@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _SHOWN: Final = ["id", "text", "source", "title", "start", "metadata"]
 _AT_A_TIME: Final = 500
-"""Ids that one statement names."""
+"""Names in one statement."""
 _KEPT: Final = timedelta(minutes=10)
 """How long others can read what an index held before."""
 
@@ -115,13 +115,12 @@ class Store:
 
     def without(self, ids: Iterable[str]) -> set[str]:
         """Those of these ids that no chunk has."""
-        listed = sorted(set(ids))
-        with _told(self._folder):
-            have: set[str] = set()
-            for start in range(0, len(listed), _AT_A_TIME):
-                some = ", ".join(map(literal, listed[start : start + _AT_A_TIME]))
-                have |= set(self._chunks.search().where(f"id IN ({some})").select(["id"]).to_arrow()["id"].to_pylist())
-        return set(listed) - have
+        left = set(ids)
+        for some in _in_pieces(left):
+            with _told(self._folder):
+                found = self._chunks.search().where(f"id IN ({some})").select(["id"]).to_arrow()
+                left = left - set(found["id"].to_pylist())
+        return left
 
     def by_vector(self, vector: NDArray[np.float32], n: int, where: str | None) -> list[tuple[Chunk, float]]:
         """The n chunks nearest in meaning, with the cosine of the angle."""
@@ -133,10 +132,10 @@ class Store:
 
     def by_words(self, text: str, n: int, where: str | None) -> list[tuple[Chunk, float]]:
         """The n chunks with the most telling words of a text, with their BM25 score."""
-        from lancedb.query import MatchQuery
-
+        # not its query language: any text can be asked
+        match = needed("lancedb.query", "an index of documents").MatchQuery(text, "words")
         with _told(self._folder):
-            query = self._chunks.search(MatchQuery(text, "words"), query_type="fts")
+            query = self._chunks.search(match, query_type="fts")
             rows = _filtered(query, where).limit(n).select([*_SHOWN, "_score"]).to_arrow()
             scores = rows["_score"].to_pylist()
         return list(zip(_chunks(rows), scores, strict=True))
@@ -155,10 +154,9 @@ class Store:
 
     def delete(self, ids: Iterable[str]) -> None:
         """Delete chunks."""
-        listed = sorted(ids)
-        with _told(self._folder):
-            for start in range(0, len(listed), _AT_A_TIME):
-                self._chunks.delete(f"id IN ({', '.join(map(literal, listed[start : start + _AT_A_TIME]))})")
+        for some in _in_pieces(ids):
+            with _told(self._folder):
+                self._chunks.delete(f"id IN ({some})")
 
     def mark(self, known: Sequence[Known]) -> None:
         """Note documents as complete, whose chunks are all there."""
@@ -170,13 +168,18 @@ class Store:
             table = pa.table({name: [getattr(each, name) for each in known] for name in names}, self._sources.schema)
             self._sources.merge_insert("name").when_matched_update_all().when_not_matched_insert_all().execute(table)
 
+    def unmark(self, names: Iterable[str]) -> None:
+        """Take back that documents are complete."""
+        for some in _in_pieces(names):
+            with _told(self._folder):
+                self._sources.delete(f"name IN ({some})")
+
     def forget(self, names: Iterable[str]) -> None:
         """Delete documents: first the note that they are complete, then their chunks."""
-        with _told(self._folder):
-            listed = sorted(names)
-            for start in range(0, len(listed), _AT_A_TIME):
-                some = ", ".join(map(literal, listed[start : start + _AT_A_TIME]))
-                self._sources.delete(f"name IN ({some})")
+        listed = list(names)
+        self.unmark(listed)
+        for some in _in_pieces(listed):
+            with _told(self._folder):
                 self._chunks.delete(f"source IN ({some})")
 
     def tidy(self) -> None:
@@ -222,6 +225,13 @@ def _chunks(rows: Any) -> list[Chunk]:
 
 def _filtered(query: Any, where: str | None) -> Any:
     return query.where(where, prefilter=True) if where else query
+
+
+def _in_pieces(names: Iterable[str]) -> Iterator[str]:
+    """Lists of names for statements of bounded length."""
+    listed = sorted(set(names))
+    for start in range(0, len(listed), _AT_A_TIME):
+        yield ", ".join(map(literal, listed[start : start + _AT_A_TIME]))
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""Our models in other people's frameworks: `adapters.langchain`, `adapters.llama_index`. Each needs its package."""
