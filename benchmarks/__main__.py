@@ -37,6 +37,7 @@ BENCHMARKS: Final[dict[str, Callable[[Bench], Iterator[Row]]]] = {
     "reuse": reuse.measure,
     "together": together.measure,
     "fused": fused.measure,
+    "divergence": fused.measure_divergence,
     "turns": turns.measure,
     "restart": restart.measure,
     "saving": saving.measure,
