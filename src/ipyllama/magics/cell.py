@@ -49,6 +49,8 @@ def run_cell(shell: Any, session: Session, config: Llama, front: FrontEnd, line:
     if args.overrides.get("grammar"):
         options["grammar"], about_grammar = _grammar(args.overrides["grammar"], _variables(shell))
         more = (*more, *about_grammar)
+    if options["reuse"] == "fused" and not args.rag:
+        options["reuse"] = "exact"  # a default for answers from documents
     options |= {"notes": (*notes, *more), "fresh": args.fresh or not config.replay}
     asked = None
     if args.rag:
