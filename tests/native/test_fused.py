@@ -41,6 +41,10 @@ def test_documents_in_another_order_are_restored_and_marked(load: Load) -> None:
     assert again.usage.computed <= n_question + 4 * seam + 2
     assert any("fused" in note for note in again.notes)
     assert again.why is not None
+    shown = llm.kv()
+    assert (shown.count("reused"), shown.count("restored")) == (again.usage.reused, again.usage.restored)
+    assert shown.count("computed") == again.usage.computed
+    assert [cell.position for cell in shown.cells()] == list(range(llm.n_live))
 
 
 def test_nothing_of_a_fused_prompt_is_taken_for_exact(load: Load, tmp_path: Path) -> None:

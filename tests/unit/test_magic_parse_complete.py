@@ -37,7 +37,22 @@ RAG = ["index", "search"]
     [
         (
             "%llama ",
-            ["load", "unload", "use", "models", "info", "status", "kv", "reset", *TALK, "cache", "why", *LOOK, *RAG, "help"],
+            [
+                "load",
+                "unload",
+                "use",
+                "models",
+                "info",
+                "status",
+                "kv",
+                "reset",
+                *TALK,
+                "cache",
+                "why",
+                *LOOK,
+                *RAG,
+                "help",
+            ],
         ),
         ("%llama index ", ["handbook", "faq"]),
         ("%llama index handbook --", ["--embed", "--remove", "--drop", "--help"]),

@@ -43,15 +43,8 @@ def run_cell(shell: Any, session: Session, config: Llama, front: FrontEnd, line:
     system, more = insert_variables(args.system or "", _variables(shell))
     view = _view(shell, args, config, front)
     llm = session.find_or_load(args.model, view) if args.model else session.current
-    options = config.sampling() | dict(args.overrides)
-    if args.show and options.get("logprobs") is None:
-        options["logprobs"] = ALTERNATIVES
-    if args.overrides.get("grammar"):
-        options["grammar"], about_grammar = _grammar(args.overrides["grammar"], _variables(shell))
-        more = (*more, *about_grammar)
-    if options["reuse"] == "fused" and not args.rag:
-        options["reuse"] = "exact"  # a default for answers from documents
-    options |= {"notes": (*notes, *more), "fresh": args.fresh or not config.replay}
+    options, about_options = _options(shell, args, config)
+    options |= {"notes": (*notes, *more, *about_options), "fresh": args.fresh or not config.replay}
     asked = None
     if args.rag:
         asked = start_rag(llm, _variables(shell), args, text.strip(), options)
@@ -89,6 +82,19 @@ def run_cell(shell: Any, session: Session, config: Llama, front: FrontEnd, line:
     except BaseException:
         stream.flush()
         raise
+
+
+def _options(shell: Any, args: CellArgs, config: Llama) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """How the answer is sampled, and notes."""
+    options: dict[str, Any] = config.sampling() | dict(args.overrides)
+    notes: tuple[str, ...] = ()
+    if args.show and options.get("logprobs") is None:
+        options["logprobs"] = ALTERNATIVES
+    if args.overrides.get("grammar"):
+        options["grammar"], notes = _grammar(args.overrides["grammar"], _variables(shell))
+    if options["reuse"] == "fused" and not args.rag:
+        options["reuse"] = "exact"  # it is a default for answers from documents
+    return options, notes
 
 
 def _view(shell: Any, args: CellArgs, config: Llama, front: FrontEnd) -> View:

@@ -31,7 +31,7 @@ class Llama(Configurable):
     mirostat = Int(_DEFAULT.mirostat, help="1 or 2: steady surprise; 0 is off").tag(config=True)
     seed = Union([Int(), Unicode()], default_value=_DEFAULT.seed, help="a number, or 'random'").tag(config=True)
     stop = List(Unicode(), help="texts before which an answer ends").tag(config=True)
-    reuse = Unicode(_DEFAULT.reuse, help="'exact', 'token': less after an edit, or 'fused': with --rag").tag(config=True)
+    reuse = Unicode(_DEFAULT.reuse, help="'exact', 'token': less after an edit, 'fused': with --rag").tag(config=True)
     recompute = Int(_DEFAULT.recompute, help="under 'fused', tokens of moved chunks computed anew").tag(config=True)
     system = Unicode("", help="system prompt of new conversations; '' leaves it to the template").tag(config=True)
     on_full = Unicode("error", help="or 'drop-oldest', 'shift', 'summarise-by TURN': what goes").tag(config=True)

@@ -43,14 +43,15 @@ class Fuser:
         self._live, self._ledger, self._fusing, self._tell = live, ledger, fusing, tell
         self._states: dict[Moved, list[_State]] = {}
         self._moved: dict[Moved, int] = {}  # how many tokens of each part were moved
+        self._at_hand: set[Moved] = set()
         self._evaluated = 0
 
     def run(self) -> Start:
         """As `States.fuse`; what goes wrong leaves the sequence as it is then."""
         first = start = self._live.begin(self._ledger)
         wanted = self._wanted(start)
-        at_hand = {part for part in wanted if self._load(part)}
-        if missing := [part for part in wanted if part not in at_hand]:
+        self._at_hand = {part for part in wanted if self._load(part)}
+        if missing := [part for part in wanted if part not in self._at_hand]:
             for part in missing:
                 self._compute(part, first.position)
             start = self._live.begin(self._ledger)
@@ -60,7 +61,7 @@ class Fuser:
                 self._move(wanted, there, start.position)
                 self._join(wanted, there, start.position)
             self._live.joined(self._ledger)
-        found = sum(n for part, n in self._moved.items() if part in at_hand)
+        found = sum(n for part, n in self._moved.items() if part in self._at_hand)
         computed = max(0, len(self._live) - first.position - found)
         restored = len(self._live) - first.reused - computed
         exact, moved = start.exact and not wanted, sum(self._moved.values())
@@ -140,5 +141,5 @@ class Fuser:
             first = self._first(part, n_exact)
             for at in range(len(self._live), first, PIECE):
                 self._live.join(tokens[at : min(at + PIECE, first)])
-            self._live.join(tokens[first : part.end - 1], there)
+            self._live.join(tokens[first : part.end - 1], there, restored=part in self._at_hand)
             self._tell(max(len(self._live), self._evaluated))

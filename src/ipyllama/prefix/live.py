@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ipyllama import _core, crash
 from ipyllama.engine import Fusing, KVBoard, Shift, Start, piece_ends, shared_end
+from ipyllama.engine.kv import Spans
 from ipyllama.errors import BadArgument, BadState, CannotShift, CannotTrim, LlamaError
 from ipyllama.ledger import Ledger, common_prefix
 from ipyllama.options import Reuse
@@ -58,6 +59,7 @@ class Live:
         self._n_damaged = 0  # entries that were known to be damaged before this prompt
         self.board = KVBoard()
         self._came = 0, 0, 0  # of the newest prompt: reused, restored, all
+        self._apart: Spans = ()  # what else of it was restored
         self._rooms = [np.empty(0, np.uint8)] * 2  # blocks from disk are read into the same memory again and again
 
     def __len__(self) -> int:
@@ -97,7 +99,7 @@ class Live:
             restored = min(came, start.reused)
             moved = max(0, start.position - self._moved) if self._moved is not None else 0
             start = replace(start, reused=start.reused - restored, restored=start.restored + restored, moved=moved)
-            self._came = start.reused, start.restored, len(ledger)
+            self._came, self._apart = (start.reused, start.restored, len(ledger)), ()
             self.board.show(self._tokens, *self._came)
             return start
         except BaseException:
@@ -154,17 +156,19 @@ class Live:
             self._saving.follow([], 0)
             raise
 
-    def join(self, tokens: Sequence[int], moved: _core.Sequence | None = None) -> None:
+    def join(self, tokens: Sequence[int], moved: _core.Sequence | None = None, *, restored: bool = False) -> None:
         """Append tokens beside the schedule: evaluated now, or the cells that another sequence has at the end of this
-        one. They are not what a cold run has."""
+        one, which may have been restored. They are not what a cold run has."""
         n = len(self._tokens)
         if moved is None:
             self.sequence.decode(list(tokens))
         else:
             self.sequence.cp(moved, n, n + len(tokens))
             self._moved = n if self._moved is None else self._moved
+        if restored:
+            self._apart += ((n, n + len(tokens)),)
         self._tokens += tuple(tokens)
-        self.board.show(self._tokens, *self._came)
+        self.board.show(self._tokens, *self._came, self._apart)
 
     def joined(self, ledger: Ledger) -> None:
         """All is appended that there is beside the schedule. None of it may be saved as what a cold run has, and from
@@ -186,7 +190,7 @@ class Live:
         self._tokens += tuple(tokens)
         self._ends.append(len(self._tokens))
         self._exact = len(self._tokens) if exact else self._exact
-        self.board.show(self._tokens, *self._came)
+        self.board.show(self._tokens, *self._came, self._apart)
         self._saving.stepped(len(self._tokens), tokens[0] if len(tokens) == 1 else None)
 
     def proven(self, tokens: Sequence[int]) -> bool:
