@@ -170,6 +170,19 @@ def test_damage_is_computed_anew(load: Load, tmp_path: Path) -> None:
     assert later.memory.counts.damaged
 
 
+def test_without_room_to_move_all_is_computed(load: Load) -> None:
+    n = len(layout(2, 0, 3, 1).read(load("llama").vocab)[0])
+    llm = load("llama", n_ctx=n + 20)
+    fused(llm, layout(0, 1))
+    fused(llm, layout(2, 3))
+    for _ in range(2):
+        reply = fused(llm, layout(2, 0, 3, 1))
+        assert reply.exact
+        assert reply.usage.prompt == n
+    cold = load("llama", n_ctx=n + 40)
+    assert np.array_equal(llm.logits(layout(2, 0, 3, 1)), cold.logits(layout(2, 0, 3, 1)))
+
+
 def test_stop_leaves_nothing_half_done(load: Load) -> None:
     llm = load("smollm2", n_ctx=4096, cache=None)
     for seen in range(3):

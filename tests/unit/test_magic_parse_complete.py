@@ -29,7 +29,7 @@ NAMES = {
 }
 TALK = ["chat", "tree", "goto", "rm", "rename", "undo", "history", "copy", "export", "resume"]
 LOOK = ["tokens", "branch", "sample"]
-RAG = ["index", "search"]
+LAST = [*LOOK, "index", "search", "help"]
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,8 @@ def run_cell(shell: Any, session: Session, config: Llama, front: FrontEnd, line:
         _look(args, config, session.last)
     except Interrupted as interrupted:
         session.last = interrupted.reply
+        if asked is not None and session.last is not None and session.last.finish_reason == "interrupted":
+            show_sources(asked, session.last, quiet=args.quiet)
         _store(shell, args.out, session.last)
         _look(args, config, session.last)
         raise

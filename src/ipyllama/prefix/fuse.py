@@ -39,8 +39,8 @@ class _State:
 class Fuser:
     """Puts one prompt together. The last token of the last part, and what follows it, is left to be evaluated."""
 
-    def __init__(self, live: Live, ledger: Ledger, fusing: Fusing, tell: Tell) -> None:
-        self._live, self._ledger, self._fusing, self._tell = live, ledger, fusing, tell
+    def __init__(self, live: Live, ledger: Ledger, fusing: Fusing, tell: Tell, n_ctx: int) -> None:
+        self._live, self._ledger, self._fusing, self._tell, self._n_ctx = live, ledger, fusing, tell, n_ctx
         self._states: dict[Moved, list[_State]] = {}
         self._moved: dict[Moved, int] = {}  # how many tokens of each part were moved
         self._at_hand: set[Moved] = set()
@@ -56,6 +56,8 @@ class Fuser:
                 self._compute(part, first.position)
             start = self._live.begin(self._ledger)
             wanted = self._wanted(start)  # the first one may be where it belongs now
+        if wanted and not self._has_room(wanted):
+            wanted = []  # all of it is computed then
         if wanted:
             with _core.Sequence(self._live.sequence.context) as there:
                 self._move(wanted, there, start.position)
@@ -70,6 +72,11 @@ class Fuser:
     def _wanted(self, start: Start) -> list[Moved]:
         """The parts that have something to move, after what is there as a cold run has it."""
         return [part for part in self._fusing.parts if self._first(part, start.position) < part.end - 1]
+
+    def _has_room(self, wanted: Sequence[Moved]) -> bool:
+        """Whether the context has room for the prompt, and for each part where it comes in."""
+        coming = max(sum(len(state.tokens) for state in self._states[part]) for part in wanted)
+        return len(self._ledger) + coming <= self._n_ctx
 
     def _first(self, part: Moved, n_exact: int) -> int:
         """The first position of a part that is moved."""

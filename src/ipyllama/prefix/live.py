@@ -150,7 +150,7 @@ class Live:
     def fuse(self, ledger: Ledger, fusing: Fusing, tell: Callable[[int], None]) -> Start:
         """As `States.fuse`. What goes wrong leaves the sequence empty."""
         try:
-            return Fuser(self, ledger, fusing, tell).run()
+            return Fuser(self, ledger, fusing, tell, self._n_ctx).run()
         except BaseException:
             self.clear()
             self._saving.follow([], 0)
@@ -218,7 +218,8 @@ class Live:
         self._n_damaged = len(self.memory.counts.damaged)
         self.memory.used(self._restored)
         if n:
-            self.memory.seen.add(self.memory.binding.root, ledger.head(n))
+            known = ledger.head(n if self._moved is None else self._moved)  # what was moved can be had once only
+            self.memory.seen.add(self.memory.binding.root, known)
 
     def _keepable(self, ledger: Ledger, exact: int | None = None) -> list[Link]:
         """The blocks of a ledger that may be saved."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ipyllama.engine import Job
-from ipyllama.errors import BadOption, NoModelLoaded, PromptTooLong
+from ipyllama.errors import BadOption, Interrupted, NoModelLoaded, PromptTooLong
 from ipyllama.lens.divergence import Seen
 from ipyllama.rag.frame import INSTRUCTION, layout_for
 from ipyllama.rag.order import better_order, stable
@@ -52,10 +52,13 @@ class Asked:
     seen: Seen | None
 
     def check(self, reply: RagReply) -> RagReply:
-        """Compare the answer with the exact one, where that was asked for."""
+        """Compare the answer with the exact one, where that was asked for. Ctrl-C raises `Interrupted` with it."""
         if self.seen is None or not self.seen.logits:
             return reply
-        return reply.checked(self.llm.compare(self.layout, reply, self.seen))
+        try:
+            return reply.checked(self.llm.compare(self.layout, reply, self.seen))
+        except Interrupted:
+            raise Interrupted(reply) from None
 
 
 def start(  # noqa: PLR0913 - what a question needs, each by name
