@@ -46,6 +46,7 @@ BENCHMARKS: Final[dict[str, Callable[[Bench], Iterator[Row]]]] = {
     "memory": memory.measure,
     "page": page.measure,
     "rag": rag.measure,
+    "index": rag.measure_large,
 }
 
 

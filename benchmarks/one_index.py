@@ -14,7 +14,7 @@ from ipyllama.llm import load
 from ipyllama.rag import Index
 
 _IN_A_DOCUMENT = 25
-_WORDS = 28  # in a chunk
+_WORDS = 16  # in a chunk: about 22 tokens
 
 
 def main() -> None:
@@ -23,7 +23,7 @@ def main() -> None:
     llm.embed(["loaded"] * 64, progress=lambda *report: None)
     before = peak()
     began = time.perf_counter()
-    index = Index.create("large", documents(n), location=folder, embed=llm, chunk_tokens=64, overlap=0, progress=silent)
+    index = Index.create("large", documents(n), location=folder, embed=llm, chunk_tokens=32, overlap=0, progress=silent)
     seconds, most = time.perf_counter() - began, peak()
     tokens = sum(len(llm.tokenize(text)) for _, text in documents(n))
     searches = []
@@ -39,7 +39,7 @@ def main() -> None:
     disk = sum(file.stat().st_size for file in index.folder.rglob("*") if file.is_file())
     index.drop()
     began = time.perf_counter()
-    Index.create("large", documents(n), location=folder, embed=llm, chunk_tokens=64, overlap=0, progress=silent)
+    Index.create("large", documents(n), location=folder, embed=llm, chunk_tokens=32, overlap=0, progress=silent)
     facts = {
         "chunks": chunks,
         "search": searches[len(searches) // 2],

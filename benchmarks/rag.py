@@ -1,4 +1,4 @@
-"""Retrieval: what is found of real questions and answers, what a search costs, and what 10,000 chunks take to index."""
+"""Retrieval: what is found of real questions and answers (`rag`), and what 10,000 chunks take (`index`)."""
 
 from __future__ import annotations
 
@@ -31,6 +31,9 @@ def measure(bench: Bench) -> Iterator[Row]:
         yield Row(f"recall@{K}, {label}, {len(pairs)} questions", recall[mode], "%", first, "recall@1", target=target)
         yield Row(f"  MRR@{K}", found[mode].mrr, "")
         yield Row("  one search, median", found[mode].seconds * 1000, "ms")
+
+
+def measure_large(bench: Bench) -> Iterator[Row]:
     bench.wait_until_quiet()
     command = [sys.executable, "-m", "benchmarks.one_index", bench.folder.name, "500" if bench.quick else "10000"]
     large = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)

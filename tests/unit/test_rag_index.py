@@ -284,6 +284,16 @@ def test_a_reranker_has_the_last_word(tmp_path, words):
     hits = index.search("whale animal", k=2)
     assert [hit.chunk.source for hit in hits] == ["dogs", "cats"]
     assert hits[0].score == -len(DOCS["dogs"])
+    with pytest.raises(BadOption, match="ranks with the callable"):
+        Index.open("pets", tmp_path, embed=words)
+    assert Index.open("pets", tmp_path, embed=words, rerank=shortest).search("whale animal", k=2) == hits
+
+
+def test_what_a_killed_process_left_is_no_index(tmp_path, words):
+    (tmp_path / "pets/chunks.lance/data").mkdir(parents=True)
+    (tmp_path / "pets/chunks.lance/data/half").write_bytes(b"half")
+    assert Index.names(tmp_path) == []
+    assert len(Index.create("pets", DOCS, location=tmp_path, embed=words)) == 3
 
 
 def test_a_missing_package_is_named(monkeypatch, tmp_path, words):

@@ -85,17 +85,10 @@ class Index:
         embedding, ranking = Embedding(embed, Memo(root / ".embeddings")), Ranking.of(rerank)
         if embedding.limit is not None and chunk_tokens > embedding.limit:
             raise BadOption(f"{embedding.name} embeds {embedding.limit} tokens at once: chunk_tokens is {chunk_tokens}")
-        if name in places.names_in(root):
-            made_with = places.read(folder)
-            _check_same(made_with, embedding, cut, ranking)
-        else:
-            dimensions = embedding(["dimensions"]).shape[1]
-            made_with = MadeWith(embedding.name, embedding.is_callable, embedding.weights, dimensions, *_numbers(cut))
-            made_with = replace(made_with, rerank=ranking.name if ranking else "")
-            places.prepare(folder)
-            with places.alone(folder):
-                Store.make(folder, dimensions)
-                places.write(folder, made_with)
+        if name not in places.names_in(root):
+            _make(folder, embedding, cut, ranking)
+        made_with = places.read(folder)
+        _check_same(made_with, embedding, cut, ranking)
         index = cls(folder, made_with, embedding, ranking)
         index.add(sources, progress=progress)
         return index
@@ -111,6 +104,8 @@ class Index:
         made_with = places.read(folder)
         if made_with.is_callable and embed is None:
             raise BadOption(f"{name} was made with the callable {made_with.embed}: open({name!r}, embed=...) needs it")
+        if made_with.rerank_is_callable and rerank is None:
+            raise BadOption(f"{name} ranks with the callable {made_with.rerank}: open({name!r}, rerank=...) needs it")
         ranking = Ranking.of(rerank if rerank is not None else made_with.rerank or None)
         embedding = Embedding(made_with.embed if embed is None else embed, Memo(root / ".embeddings"))
         return cls(folder, made_with, embedding, ranking)
@@ -267,8 +262,20 @@ def _check_same(made_with: MadeWith, embedding: Embedding, cut: Cut, ranking: Ra
             raise BadOption(f"there is an index of this name with {with_other}: drop() it, or take another name")
 
 
-def _numbers(cut: Cut) -> tuple[int, int]:
-    return cut.chunk_tokens, cut.overlap
+def _make(folder: Path, embedding: Embedding, cut: Cut, ranking: Ranking | None) -> None:
+    """A new index without documents, unless somebody else is quicker."""
+    dimensions = embedding(["dimensions"]).shape[1]
+    made_with = MadeWith(
+        embedding.name, embedding.is_callable, embedding.weights, dimensions, cut.chunk_tokens, cut.overlap
+    )
+    if ranking is not None:
+        made_with = replace(made_with, rerank=ranking.name, rerank_is_callable=ranking.is_callable)
+    places.prepare(folder)
+    with places.alone(folder):
+        if folder.name not in places.names_in(folder.parent):
+            places.clear(folder)
+            Store.make(folder, dimensions)
+            places.write(folder, made_with)
 
 
 def _is_below(name: str, folder: str) -> bool:

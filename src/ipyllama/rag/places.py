@@ -18,6 +18,8 @@ from ipyllama.prefix.store.local import LocalBackend
 FORMAT: Final = 1
 _MADE_WITH: Final = "index.json"
 _LOCK: Final = ".lock"
+_README: Final = "README.txt"
+_SAYS: Final = b"An index of documents, made by ipyllama: ipyllama.rag.Index.open(NAME) opens it, drop() deletes it.\n"
 _TABLES: Final = ("chunks.lance", "sources.lance")
 
 
@@ -34,7 +36,8 @@ class MadeWith:
     chunk_tokens: int
     overlap: int
     rerank: str = ""
-    """name of the model that ranks anew; "" for none"""
+    """name of the model or callable that ranks anew; "" for none"""
+    rerank_is_callable: bool = False
     format: int = FORMAT
 
 
@@ -85,17 +88,25 @@ def write(folder: Path, made_with: MadeWith) -> None:
 
 
 def prepare(folder: Path) -> None:
-    """An empty folder for the owner alone, without what a killed process left of an index that was being made."""
-    LocalBackend(folder).write(_LOCK, [memoryview(b"")])
-    _delete_tables(folder)
+    """The folder, for its owner alone; what is in it stays."""
+    LocalBackend(folder).write(_README, [memoryview(_SAYS)])
+
+
+def clear(folder: Path) -> None:
+    """Remove what a killed process left of an index that was being made."""
+    import shutil
+
+    for table in _TABLES:
+        if os.path.lexists(folder / table):
+            shutil.rmtree(folder / table)
 
 
 def delete(folder: Path) -> None:
     """Delete an index; what others put there stays."""
     with alone(folder):
         (folder / _MADE_WITH).unlink(missing_ok=True)
-        _delete_tables(folder)
-    for name in (_LOCK, ".gitignore"):
+        clear(folder)
+    for name in (_LOCK, _README, ".gitignore"):
         (folder / name).unlink(missing_ok=True)
     for empty in (folder / "tmp", folder):
         with suppress(OSError):  # what somebody else put there stays
@@ -107,16 +118,14 @@ def alone(folder: Path, seconds: float = 10.0) -> Iterator[None]:
     """Nobody else writes. Raises `StoreError` where another process does, for longer than that."""
     from filelock import FileLock, Timeout
 
+    lock = FileLock(folder / _LOCK)
     try:
-        with FileLock(folder / _LOCK, timeout=seconds):
-            yield
+        lock.acquire(timeout=seconds)
     except Timeout:
         raise StoreError(f"another process writes to the index in {folder}: wait until it is done") from None
-
-
-def _delete_tables(folder: Path) -> None:
-    import shutil
-
-    for table in _TABLES:
-        if os.path.lexists(folder / table):
-            shutil.rmtree(folder / table)
+    except OSError as error:
+        raise StoreError(f"the index in {folder} cannot be written to: {error.strerror or error}") from None
+    try:
+        yield
+    finally:
+        lock.release()

@@ -28,6 +28,10 @@ class Ranking:
         return cls(rerank)
 
     @property
+    def is_callable(self) -> bool:
+        return not isinstance(self._rerank, str) and not hasattr(self._rerank, "rerank")
+
+    @property
     def name(self) -> str:
         """A model's name, or the callable's."""
         if isinstance(self._rerank, str):
