@@ -1,4 +1,4 @@
-"""`python -m benchmarks.one_run MODEL`: the speeds of one fresh process, as JSON.
+"""`python -m benchmarks.one_run MODEL short|long`: the speeds of one fresh process, as JSON.
 
 A process of its own, because llama-bench is one each time, and because OpenMP counts the threads of all contexts in a
 process.
@@ -22,6 +22,10 @@ from ipyllama.reply import Reply
 
 PREFILL: Final = 512
 DECODE: Final = 128
+AFTER: Final = 2048
+"""Tokens that are in the context when the long run begins to measure."""
+LONG: Final = 64
+"""Tokens that it writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +42,35 @@ class Speed:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory(prefix="ipyllama-bench-") as folder, load(sys.argv[1], cache=folder) as llm:
-        text = llm.tokenize("The light was slow to come over the hills, and the river was quiet. " * 60)
-        generate(llm, text[3:PREFILL], 2)  # llama-bench warms up too
-        prefill = PREFILL / generate(llm, text[:PREFILL], 1, temperature=0.0).timings.prefill
-        greedy = decode_rate(generate(llm, text[:1], DECODE, temperature=0.0))
-        sampled = decode_rate(generate(llm, text[1:2], DECODE))
-        options, path = llm.options, str(llm.path)
-    print(json.dumps(asdict(Speed(prefill, greedy, sampled, raw_rate(path, options)))))
+    path, which = sys.argv[1:]
+    with tempfile.TemporaryDirectory(prefix="ipyllama-bench-") as folder, load(path, cache=folder) as llm:
+        found = short(llm) if which == "short" else long(llm)
+    print(json.dumps(found))
 
 
-def generate(llm: LLM, tokens: list[int], max_tokens: int, **options: float) -> Reply:
-    """A reply computed in full: nothing of it was in memory, and it went on to `max_tokens`."""
+def long(llm: LLM) -> dict[str, float]:
+    """What a prompt and an answer take after a long prompt."""
+    text = llm.tokenize("The light was slow to come over the hills, and the river was quiet. " * 240)
+    generate(llm, text[:AFTER], 1)
+    reply = generate(llm, text[: AFTER + PREFILL], LONG, known=AFTER - 1, temperature=0.0)
+    return {"prefill": reply.usage.computed / reply.timings.prefill, "decode": decode_rate(reply)}
+
+
+def short(llm: LLM) -> dict[str, float]:
+    """What both take with an empty context."""
+    text = llm.tokenize("The light was slow to come over the hills, and the river was quiet. " * 60)
+    generate(llm, text[3:PREFILL], 2)  # llama-bench warms up too
+    prefill = PREFILL / generate(llm, text[:PREFILL], 1, temperature=0.0).timings.prefill
+    greedy = decode_rate(generate(llm, text[:1], DECODE, temperature=0.0))
+    sampled = decode_rate(generate(llm, text[1:2], DECODE))
+    return asdict(Speed(prefill, greedy, sampled, raw_rate(str(llm.path), llm.options)))
+
+
+def generate(llm: LLM, tokens: list[int], max_tokens: int, known: int = 0, **options: float) -> Reply:
+    """A reply of which `known` tokens were in memory and the rest was computed, and that went on to `max_tokens`."""
     ledger = Ledger().append_prompt(tokens)
     reply = llm.generate(ledger, GenerateOptions(max_tokens=max_tokens).replace_from(options)).result()
-    if reply.usage.computed != len(tokens) or reply.usage.generated != max_tokens:
+    if reply.usage.computed != len(tokens) - known or reply.usage.generated != max_tokens:
         raise RuntimeError(f"not the run that was to be measured: {reply.usage}")
     return reply
 

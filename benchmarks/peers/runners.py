@@ -44,9 +44,12 @@ def everyone(python: Path, work: Work) -> list[Peer]:
     def ours(how: str) -> Callable[[str, Path], dict[str, Any]]:
         return process(sys.executable, "-m", "benchmarks.peers.ours", how)
 
-    def slots(mode: str, folder: Path) -> dict[str, Any]:
-        with server.running(program, work, folder) as running:
-            return by_slots(running, work, mode)
+    def slots(flash_attention: str) -> Callable[[str, Path], dict[str, Any]]:
+        def run(mode: str, folder: Path) -> dict[str, Any]:
+            with server.running(program, work, folder, flash_attention) as running:
+                return by_slots(running, work, mode)
+
+        return run
 
     def stillwarm(mode: str, folder: Path) -> dict[str, Any]:
         with server.running(program, work, folder) as running:
@@ -58,7 +61,8 @@ def everyone(python: Path, work: Work) -> list[Peer]:
         Peer("ipyllama, [document, question]", ours("parts")),
         Peer('ipyllama, reuse="token"', ours("token")),
         Peer("llama-cpp-python, disk cache", process(str(python), str(HERE / "llama_cpp_python_run.py"))),
-        Peer("llama-server, slots by hand", slots),
+        Peer("llama-server, slots by hand", slots("auto")),
+        Peer("  with flash attention off, as ours", slots("off")),
         Peer("stillwarm with llama-server", stillwarm),
     ]
 

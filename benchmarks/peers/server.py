@@ -39,8 +39,9 @@ class Server:
 
 
 @contextmanager
-def running(program: Path, work: Work, folder: Path) -> Iterator[Server]:
-    """One slot, the same context and threads as everyone, flash attention on; slots are kept in `folder`."""
+def running(program: Path, work: Work, folder: Path, flash_attention: str = "auto") -> Iterator[Server]:
+    """One slot, the same context and threads as everyone; slots are kept in `folder`. "auto" is its own default, and on
+    for CPUs."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -49,7 +50,7 @@ def running(program: Path, work: Work, folder: Path) -> Iterator[Server]:
         "--ctx-size": work.n_ctx,
         "--threads": work.n_threads,
         "--parallel": 1,
-        "--flash-attn": "on",
+        "--flash-attn": flash_attention,
         "--slot-save-path": f"{folder}/",
         "--host": "127.0.0.1",
         "--port": port,

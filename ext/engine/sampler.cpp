@@ -8,7 +8,11 @@ namespace ipyllama {
 namespace {
 
 void check_numbers(const float *logits, std::size_t n) {
-    if (std::any_of(logits, logits + n, [](float logit) { return !(logit < INFINITY); })) {
+    bool all = true; // without a way out in between, which would keep the compiler from taking many at once
+    for (std::size_t i = 0; i < n; ++i) {
+        all &= logits[i] < INFINITY;
+    }
+    if (!all) {
         throw Error(ErrorKind::decode, "no token can be chosen: the logits are not numbers");
     }
 }
@@ -62,16 +66,16 @@ llama_token_data_array Sampler::apply_locked(Handle &handle, const float *logits
     }
     check_numbers(logits, n); // sorting by what cannot be compared is undefined
     auto &candidates = handle.candidates;
-    candidates.clear();
-    for (std::size_t i = 0; i < n; ++i) {
-        if (logits[i] > -INFINITY) {
-            candidates.push_back({static_cast<llama_token>(i), logits[i], 0.0F});
-        }
+    candidates.resize(n);
+    std::size_t n_possible = 0;
+    for (std::size_t i = 0; i < n; ++i) { // each is written, and stays if it can be chosen: there is no branch
+        candidates[n_possible] = {static_cast<llama_token>(i), logits[i], 0.0F};
+        n_possible += static_cast<std::size_t>(logits[i] > -INFINITY);
     }
-    if (candidates.empty()) {
+    if (n_possible == 0) {
         throw Error(ErrorKind::decode, "no token can be chosen: every logit is minus infinity");
     }
-    llama_token_data_array left = {candidates.data(), candidates.size(), -1, false};
+    llama_token_data_array left = {candidates.data(), n_possible, -1, false};
     for (SamplerPart &part : handle.parts) {
         part.apply(left);
     }

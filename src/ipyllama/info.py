@@ -60,7 +60,7 @@ class GgufInfo:
         """Estimate of the bytes that a context of `n_ctx` tokens takes with the weights, and whether that fits now.
 
         `n_ctx` defaults to what `load` would choose; `kv_type` is the type of KV cells: f16, q8_0 ... The part for KV
-        is what llama.cpp allocates; buffers for computing are an upper bound with flash attention. Raises `BadOption`.
+        is what llama.cpp allocates; buffers for computing are an upper bound. Raises `BadOption`.
         """
         if kv_type not in KV_TYPES:
             raise BadOption(f"kv_type must be one of {', '.join(KV_TYPES)}: got {kv_type!r}")

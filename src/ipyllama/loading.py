@@ -13,7 +13,7 @@ from ipyllama import _core, crash
 from ipyllama.engine import native_log
 from ipyllama.engine.schedule import PIECE
 from ipyllama.errors import BadModelFile, BadOption, NotEnoughMemory
-from ipyllama.models import KV_TYPES, LocalModel, Progress, default_n_ctx, fits
+from ipyllama.models import KV_TYPES, PLAIN_KV_TYPES, LocalModel, Progress, default_n_ctx, fits
 from ipyllama.options import did_you_mean
 
 ENCODER_N_CTX: Final = 2048
@@ -45,7 +45,8 @@ class LoadOptions:
     kv_type: str = "f16"
     """type of KV cells: f16, q8_0 ..."""
     flash_attention: bool | None = None
-    """default: llama.cpp decides"""
+    """default: off on a CPU with KV that is not quantised, where it makes the writing after long prompts two to three
+    times slower; elsewhere llama.cpp decides"""
     use_mmap: bool = True
     """map the weights from the file, so that they are shared and load fast"""
     n_parallel: int = 8
@@ -92,10 +93,27 @@ def choose(found: LocalModel, options: LoadOptions) -> LoadOptions:
     if n_ctx is None:
         n_ctx = default_n_ctx(header, kv_type=options.kv_type)
         n_ctx = n_ctx if header.causal else min(n_ctx, ENCODER_N_CTX)
-    fit = fits(header, n_ctx, kv_type=options.kv_type, n_sequences=options.n_parallel + 1)
+    flash_attention = options.flash_attention
+    if flash_attention is None and header.causal and options.kv_type in PLAIN_KV_TYPES and not uses_gpu(options):
+        flash_attention = False
+    fit = fits(
+        header,
+        n_ctx,
+        kv_type=options.kv_type,
+        n_sequences=options.n_parallel + 1,
+        flash_attention=flash_attention is not False,
+    )
     if not fit:
-        raise NotEnoughMemory(f"{found.name} does not fit: {fit}. Choose a smaller model or n_ctx.")
-    return replace(options, n_ctx=n_ctx, n_threads=options.n_threads or physical_cores())
+        less = "a smaller model or n_ctx" if flash_attention else "a smaller model or n_ctx, or flash_attention=True"
+        raise NotEnoughMemory(f"{found.name} does not fit: {fit}. Choose {less}.")
+    return replace(
+        options, n_ctx=n_ctx, n_threads=options.n_threads or physical_cores(), flash_attention=flash_attention
+    )
+
+
+def uses_gpu(options: LoadOptions) -> bool:
+    """True if layers go to a device that is no CPU."""
+    return options.n_gpu_layers != 0 and any(name != "CPU" for name, _ in _core.devices())
 
 
 def context_options(options: LoadOptions) -> _core.ContextOptions:

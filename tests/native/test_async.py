@@ -221,12 +221,13 @@ def test_a_summary_that_was_cut_short_is_none(full: Chat) -> None:
 def test_a_summary_waits_in_the_turn_of_its_conversation(full: Chat) -> None:
     llm, gate, order = full.llm, Gate(), []
     llm.generate(prompt(llm, "first"), options(max_tokens=1), wrap=gate, caller=full)
+    assert gate.reached.wait(60), "who is served last is known from here on"
 
     def wait(job: Job) -> Reply:
         others = [llm.generate(prompt(llm, "x"), options(max_tokens=1), wrap=noted) for _ in range(2)]
+        job.listen(lambda: order.append("summary") if job.reply and "summary" not in order else None)
         gate.open.set()
         reply = job.result()
-        order.append("summary")
         for other in others:
             other.result()
         return reply

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from ipyllama import _core
 from ipyllama.errors import BadOption, PromptTooLong
 from ipyllama.llm import LLM
-from ipyllama.loading import LoadOptions, context_options
+from ipyllama.loading import context_options
 from ipyllama.logprobs import TokenLogprob
 from ipyllama.reply import Delta
 
@@ -23,7 +24,7 @@ CLOSE = {"rtol": 0, "atol": 2e-4}
 
 def raw_logits(llm: LLM, prompt: Sequence[int], tokens: Sequence[int]) -> list[NDArray[np.float64]]:
     """The logits that each token was chosen from, from a context that does nothing else."""
-    options = LoadOptions(n_ctx=llm.n_ctx, n_threads=1)
+    options = replace(llm.options, n_threads=1)
     with _core.Context(llm._model, context_options(options)) as context, _core.Sequence(context) as sequence:
         if len(prompt) > 1:
             sequence.decode(list(prompt[:-1]))

@@ -187,7 +187,7 @@ def test_the_same_words_in_other_pieces_are_another_request(llm: LLM) -> None:
         assert llm.generate(ledger, options(max_tokens=3)).result().replayed
 
 
-@pytest.mark.parametrize("other", [{"n_threads": 2}, {"kv_type": "f32"}, {"flash_attention": False}])
+@pytest.mark.parametrize("other", [{"n_threads": 2}, {"kv_type": "f32"}, {"flash_attention": True}])
 def test_other_settings_answer_themselves(new: Load, tmp_path: Path, other: dict[str, Any]) -> None:
     usual = new("llama", tmp_path)
     usual.complete("some words", max_tokens=3)

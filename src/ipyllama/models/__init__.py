@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ipyllama.models.fetch import fetch_model
     from ipyllama.models.fit import Fit, available_memory, default_n_ctx, fits
     from ipyllama.models.header import GgufHeader, read_header
-    from ipyllama.models.kv import KV_TYPES, kv_bytes
+    from ipyllama.models.kv import KV_TYPES, PLAIN_KV_TYPES, kv_bytes
     from ipyllama.models.lookup import (
         LocalModel,
         ModelEntry,
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_MODEL",
     "KV_TYPES",
+    "PLAIN_KV_TYPES",
     "REGISTRY",
     "Fit",
     "GgufHeader",
@@ -53,7 +54,7 @@ _HOMES = {
     "fetch": ("fetch_model",),
     "fit": ("Fit", "available_memory", "default_n_ctx", "fits"),
     "header": ("GgufHeader", "read_header"),
-    "kv": ("KV_TYPES", "kv_bytes"),
+    "kv": ("KV_TYPES", "PLAIN_KV_TYPES", "kv_bytes"),
     "lookup": ("LocalModel", "ModelEntry", "complete_names", "find_here", "list_models", "not_fetched", "resolve"),
     "progress": ("Progress",),
     "registry": ("DEFAULT_MODEL", "REGISTRY", "RegistryModel"),

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ipyllama.models.header import GgufHeader
-from ipyllama.models.kv import kv_bytes
+from ipyllama.models.kv import PLAIN_KV_TYPES, kv_bytes
 
 _UBATCH = 512  # llama.cpp's default micro-batch
+_PIECE = 256  # tokens that a prompt is evaluated by
 _FIXED = 64 << 20  # vocabulary, graphs, allocator
 _MAX_CTX, _MIN_CTX, _STEP = 8192, 512, 256
 
@@ -41,7 +42,13 @@ class Fit:
 
 
 def fits(
-    header: GgufHeader, n_ctx: int, available_bytes: int | None = None, kv_type: str = "f16", n_sequences: int = 1
+    header: GgufHeader,
+    n_ctx: int,
+    available_bytes: int | None = None,
+    kv_type: str = "f16",
+    n_sequences: int = 1,
+    *,
+    flash_attention: bool = False,
 ) -> Fit:
     """Estimate whether the model fits with `n_ctx` tokens of KV in cells of `kv_type`, for so many sequences.
 
@@ -50,6 +57,8 @@ def fits(
     available = available_memory() if available_bytes is None else available_bytes
     # logits of a micro-batch are the largest buffer of a small model, activations of a large one
     overhead = _FIXED + _UBATCH * 4 * (header.n_vocab + 8 * header.n_embd)
+    if header.causal and kv_type in PLAIN_KV_TYPES and not flash_attention:
+        overhead += n_ctx * _PIECE * 4 * header.n_head  # every query of a piece with every key
     return Fit(n_ctx, header.expected_size, kv_bytes(header, n_ctx, kv_type, n_sequences), overhead, available)
 
 

@@ -41,6 +41,8 @@ class GgufHeader:
     n_vocab: int
     n_embd: int
     n_layer: int
+    n_head: int
+    """attention heads of a layer; the most, where layers differ"""
     n_head_kv: int | tuple[int, ...]
     """KV heads of every layer, or of each; 0 for a layer without attention"""
     key_length: int
@@ -149,6 +151,7 @@ def _summarise(paths: Sequence[Path], raws: Sequence[RawGguf]) -> GgufHeader:
         n_vocab=whole_number(meta, f"{arch}.vocab_size") or listed,
         n_embd=n_embd,
         n_layer=whole_number(meta, f"{arch}.block_count"),
+        n_head=n_head,
         n_head_kv=_heads(meta.get(f"{arch}.attention.head_count_kv"), default=n_head),
         key_length=whole_number(meta, f"{arch}.attention.key_length") or head,
         value_length=whole_number(meta, f"{arch}.attention.value_length") or head,

@@ -14,6 +14,8 @@ from ipyllama.models.quants import TENSOR_TYPES
 
 KV_TYPES: Final = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 """types that cells can have"""
+PLAIN_KV_TYPES: Final = ("f32", "f16", "bf16")
+"""those that are not quantised: quantised V needs flash attention"""
 
 _CELLS: Final = 256  # llama.cpp rounds n_ctx up to a multiple of it
 _F32: Final = 4

@@ -64,6 +64,7 @@ class Run {
         params.n_threads = params.n_threads_batch = n_threads;
         params.kv_unified = true;
         params.swa_full = true;
+        params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED; // as `ipyllama.load` does on a CPU
         context_.reset(llama_init_from_model(model_.get(), params));
         check(context_ != nullptr, "there is no context");
     }
