@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SHOWN: Final = 240
 """Characters of a chunk in the text form."""
-_ROW: Final = "display:flex;gap:.6em;align-items:baseline;cursor:pointer;padding:.25em 0"
+_ROW: Final = "display:inline-flex;width:calc(100% - 2em);gap:.6em;align-items:baseline;vertical-align:top"
 _LINE: Final = "1px solid var(--jp-border-color2,rgba(127,127,127,.3))"
 _NUMBER: Final = "flex:none;min-width:2.2em;font-variant-numeric:tabular-nums"
 _NAME: Final = "flex:1 1 auto;min-width:0;overflow-wrap:anywhere"
@@ -100,9 +100,10 @@ def _hit_html(number: int, hit: Hit, *, cited: bool) -> str:
     strong = "font-weight:600;color:var(--jp-ui-font-color1,inherit)" if cited else ""
     mark = '<span style="flex:none">cited</span>' if cited else ""
     return (
-        f'<details style="border-top:{_LINE}"><summary style="{_ROW}">'
+        f'<details style="border-top:{_LINE}"><summary style="cursor:pointer;padding:.25em 0">'
+        f'<span style="{_ROW}">'
         f'<span style="{_NUMBER};{strong}">[{number}]</span>'
         f'<span style="{_NAME};{strong}">{escape(_place(hit))}</span>{mark}'
-        f'<span style="flex:none">{escape(_score(hit))}</span></summary>'
+        f'<span style="flex:none">{escape(_score(hit))}</span></span></summary>'
         f'<div style="{_TEXT}">{escape(printable(hit.chunk.text.strip()))}</div></details>'
     )

@@ -125,8 +125,7 @@ CELL_OPTIONS: Final = (
     Option(
         ("--reuse",),
         "HOW",
-        help="exact: as if computed from nothing; token: less to compute after an edit; fused: with --rag, each chunk "
-        "is computed once, wherever it stands: approximate (default exact)",
+        help="exact: as if from nothing; token: less after an edit; fused: --rag reads a chunk once (default exact)",
         choices=get_args(Reuse),
     ),
     _sampling(("--recompute",), "N", whole, "with --reuse fused: compute the first N tokens of moved chunks anew"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ipyllama.display import ProgressLine, Table
 from ipyllama.display.rag import hits_bundle
-from ipyllama.display.units import format_count, plural
+from ipyllama.display.units import plural
 from ipyllama.errors import BadOption
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _index(variables: Mapping[str, Any], args: RagArgs, view: View) -> Any:
         view.line(f"{plural(sum(index.remove(each) for each in args.remove), 'document')} removed from {name}")
     if sources:
         return _add(index, [_source(each, variables) for each in sources], view)
-    return None if args.remove else _documents(index)
+    return None if args.remove else index
 
 
 def _add(index: Index, sources: list[Any], view: View) -> Any:
@@ -126,11 +126,6 @@ def _search(variables: Mapping[str, Any], args: RagArgs, view: View) -> Any:
 def _indexes(names: list[str]) -> Table:
     rows = tuple((name,) for name in names)
     return Table(("index",), rows, empty="no index yet: %llama index NAME FILES... makes one")
-
-
-def _documents(index: Index) -> Table:
-    rows = tuple((source, format_count(n)) for source, n in index.sources().items())
-    return Table(("document", "chunks"), rows, right=frozenset({1}), empty=f"{index.name} is empty")
 
 
 def _source(word: str, variables: Mapping[str, Any]) -> Any:
