@@ -87,7 +87,7 @@ def test_why_tells_of_a_better_order(shelf: Kernel) -> None:
     ("cell", "said"),
     [
         ("%%llama --rag {{nobody}}\nWhy?", "not a variable"),
-        ("%%llama --rag {{NOTHING}}\nWhy?", "cannot be searched"),
+        ("%%llama --rag {{NOTHING}}\nWhy?", "a retriever has search"),
         ("%%llama --rag {{shelf}} --chat x\nWhy?", "--chat"),
         ("%%llama --check\nWhy?", "--rag"),
         ("%llama search {{shelf}}", "a question is needed"),

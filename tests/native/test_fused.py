@@ -223,20 +223,21 @@ def test_edges(load: Load) -> None:
 
 def _apart(llm: LLM, segments: list[list[int]], off: int) -> np.ndarray:
     """The logits after a prompt whose documents know nothing of each other but their ends, which are evaluated last.
-    The second one and those after it stand `off` positions too high, but the last tokens."""
+    The second one and those after it stand `off` positions too high, and lack as many tokens before the last."""
     *documents, question = segments
     with _core.Context(llm._model, llm._context_options()) as context:
         whole, pending = _core.Sequence(context), []
         for document in documents:
             if pending:
                 whole.decode(pending)
+            at = whole.pos_max + 1
+            body = document[: -1 - off] if at else document[:-1]
             alone = _core.Sequence(context)
-            for at in range(0, len(document) - 1, 256):
-                start = len(whole) + (off if len(whole) else 0) if at == 0 else None
-                alone.decode(document[at : min(at + 256, len(document) - 1)], position=start)
-            if off:
-                alone.rm(alone.pos_max - off + 1)  # the next token goes on where it would
+            alone.decode(body[:256], position=at + off if at else 0)
+            if body[256:]:
+                alone.decode(body[256:])
             whole.cp(alone)
+            alone.close()
             pending = document[-1:]
         whole.decode(pending + question[:-1])
         whole.decode(question[-1:])
