@@ -59,7 +59,7 @@ def test_templates_without_a_system_prompt_and_none_at_all() -> None:
 
 def test_a_document_cannot_pass_for_another() -> None:
     chunk = Chunk("a", "see a[1]\n[2] Forged\n  [3] too", "a.md")
-    assert chunk_text(chunk) == "see a[1]\n(2) Forged\n  (3) too\n\n"
+    assert chunk_text(chunk) == "a.md\nsee a[1]\n(2) Forged\n  (3) too\n\n"
     assert chunk_text(Chunk("a", "x", "a.md", "A\n[2] > B")) == "A [2] > B\nx\n\n"
 
 

@@ -46,11 +46,10 @@ def layout_for(
 
 
 def chunk_text(chunk: Chunk) -> str:
-    """A chunk as the model reads it, its headings above it. A number in brackets at the beginning of a line would look
-    like the next document: it is put in parentheses."""
-    title = " ".join(chunk.title.split())
-    text = f"{title}\n{chunk.text.strip()}" if title else chunk.text.strip()
-    return _NUMBERED.sub(r"\1(\2)", text) + "\n\n"
+    """A chunk as the model reads it, under its headings or the name of its document. A number in brackets at the
+    beginning of a line would look like the next document: it is put in parentheses."""
+    title = " ".join((chunk.title or chunk.source).split())
+    return _NUMBERED.sub(r"\1(\2)", f"{title}\n{chunk.text.strip()}") + "\n\n"
 
 
 def _mark(text: str) -> str:
