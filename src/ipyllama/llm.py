@@ -250,8 +250,8 @@ class LLM(Looks):
         """
         if options.reuse == "fused" and fusing is None:
             raise BadOption('reuse="fused" is for prompts with documents: give a Layout, or ask an index')
-        options = options.with_concrete_seed()
-        request = Request(ledger, options, self.name, notes, shift, fusing, opening or Opening(), watch)
+        concrete = options.with_concrete_seed()
+        request = Request(ledger, concrete, self.name, notes, shift, fusing, opening or Opening(), watch)
         if self.closed or self.memory.paused or options.seed == "random":
             return self._engine.submit(request, wrap, caller=caller)
         if not fresh and watch is None and (reply := self._replies.find(request)):

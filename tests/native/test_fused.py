@@ -224,18 +224,19 @@ def test_edges(load: Load) -> None:
 def _apart(llm: LLM, segments: list[list[int]], off: int) -> np.ndarray:
     """The logits after a prompt whose documents know nothing of each other but their ends, which are evaluated last.
     The second one and those after it stand `off` positions too high, and lack as many tokens before the last."""
-    *documents, question = segments
+    frame, *documents, question = segments
     with _core.Context(llm._model, llm._context_options()) as context:
-        whole, pending = _core.Sequence(context), []
+        whole, pending = _core.Sequence(context), frame
         for document in documents:
-            if pending:
-                whole.decode(pending)
+            whole.decode(pending)
             at = whole.pos_max + 1
-            body = document[: -1 - off] if at else document[:-1]
+            moved = off if at > len(frame) else 0
+            body = frame + document[: -1 - moved]
             alone = _core.Sequence(context)
-            alone.decode(body[:256], position=at + off if at else 0)
+            alone.decode(body[:256], position=at - len(frame) + moved)
             if body[256:]:
                 alone.decode(body[256:])
+            alone.rm(0, at + moved)
             whole.cp(alone)
             alone.close()
             pending = document[-1:]
