@@ -88,7 +88,7 @@ def test_moved_documents_stand_where_they_should(load: Load, order: tuple[int, .
     assert llm.start(prompt, reuse="fused", recompute=0, max_tokens=1, watch=seen).result().fused
     segments = [list(segment.tokens) for segment in prompt.read(llm.vocab)[0].segments]
     right, wrong = (np.abs(_apart(llm, segments, off) - seen.logits[0]).max() for off in (0, 1))
-    assert right < 1e-3
+    assert right < 5e-3
     assert wrong > 10 * right
 
 
