@@ -10,6 +10,7 @@ from typing import Final
 
 from benchmarks import (
     fingerprint,
+    fused,
     interrupt,
     memory,
     page,
@@ -35,6 +36,8 @@ BENCHMARKS: Final[dict[str, Callable[[Bench], Iterator[Row]]]] = {
     "interrupt": interrupt.measure,
     "reuse": reuse.measure,
     "together": together.measure,
+    "fused": fused.measure,
+    "divergence": fused.measure_divergence,
     "turns": turns.measure,
     "restart": restart.measure,
     "saving": saving.measure,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ipyllama.errors import LlamaError as LlamaError
     from ipyllama.info import GgufInfo as GgufInfo
     from ipyllama.info import inspect as inspect
+    from ipyllama.layout import Layout as Layout
     from ipyllama.llm import LLM as LLM
     from ipyllama.llm import load as load
     from ipyllama.llm import loaded as loaded
@@ -39,6 +40,7 @@ _HOME: Final = {
     "Turn": "chat",
     "GgufInfo": "info",
     "inspect": "info",
+    "Layout": "layout",
     "LLM": "llm",
     "load": "llm",
     "loaded": "llm",
@@ -57,6 +59,7 @@ __all__ = [
     "GenerateOptions",
     "GgufInfo",
     "Interrupted",
+    "Layout",
     "LlamaError",
     "LoadOptions",
     "Reply",

@@ -148,6 +148,10 @@ class CannotShift(LlamaError):
     """Positions cannot be moved (the architecture, or cells that another sequence shares). All is as it was."""
 
 
+class CannotFuse(LlamaError):
+    """The KV of a document cannot be moved to another place in the prompt with this model: reuse="exact" can."""
+
+
 class DecodeError(LlamaError):
     """llama.cpp could not evaluate a batch."""
 

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from ipyllama import _core, crash
-from ipyllama.engine import Engine, Job, KVBoard, KVMap, Opening, Request, Shift, Stream, gather
+from ipyllama.engine import Engine, Fusing, Job, KVBoard, KVMap, Opening, Request, Shift, Stream, gather
+from ipyllama.engine.answer import Watch
 from ipyllama.engine.capability import Capability, CapabilityProbe
 from ipyllama.engine.embed import STEP
 from ipyllama.engine.engine import Wrap
-from ipyllama.errors import BadOption, WrongModel
+from ipyllama.errors import BadOption, CannotFuse, WrongModel
+from ipyllama.layout import Layout
 from ipyllama.ledger import Ledger, as_ledger
 from ipyllama.lens.looks import Looks
 from ipyllama.loading import LoadOptions, context_options, identify, load_options
@@ -23,6 +25,7 @@ from ipyllama.models.progress import reporting
 from ipyllama.options import GenerateOptions
 from ipyllama.prefix import PrefixMemory
 from ipyllama.prefix.binding import binding
+from ipyllama.prefix.fuse import FUSED_IN
 from ipyllama.prefix.live import Live
 from ipyllama.prefix.location import Cache, memory_for
 from ipyllama.prefix.replies.replay import ModelReplies, replay
@@ -41,8 +44,8 @@ if TYPE_CHECKING:
     from ipyllama.prefix.where import Where
     from ipyllama.widgets.kv import KVView
 
-Prompt = str | Sequence[str]
-"""A text, or the parts of one: what other prompts share, then what they do not."""
+Prompt = str | Sequence[str] | Layout
+"""A text, or the parts of one: what other prompts share, then what they do not; or one with documents."""
 
 
 def load(
@@ -118,13 +121,15 @@ class LLM(Looks):
 
         A prompt in parts, as `[document, question]`, is the same text, with a mark where each part ends: prompts
         that begin with the same parts share the whole of them in memory and on disk. Texts that are not marked share
-        whole pieces of 256 tokens. Each part is tokenized by itself.
+        whole pieces of 256 tokens. Each part is tokenized by itself. A `Layout` is a prompt with documents; with
+        `reuse="fused"` the KV of each document is computed once, wherever it stands: approximate, and marked so.
 
         A request that was answered before gets the same reply at once, `replayed`; `fresh=True` computes it again.
         `options`: max_tokens, stop, temperature, top_p, top_k, min_p, repeat_penalty, seed, grammar, logit_bias and
         all others of `GenerateOptions`, which has their meaning and defaults.
 
-        Raises `BadOption` and `PromptTooLong`. Ctrl-C raises `Interrupted`, whose `reply` holds what was generated.
+        Raises `BadOption`, `PromptTooLong` and `CannotFuse`. Ctrl-C raises `Interrupted`, whose `reply` holds what was
+        generated.
         """
         with Stop():
             return self.start(prompt, **options).result()
@@ -140,11 +145,23 @@ class LLM(Looks):
         """
         return Stream(partial(self.start, prompt, **options))
 
-    def start(self, prompt: Prompt, *, notes: tuple[str, ...] = (), fresh: bool = False, **options: Any) -> Job:
+    def start(
+        self,
+        prompt: Prompt,
+        *,
+        notes: tuple[str, ...] = (),
+        fresh: bool = False,
+        wrap: Wrap = lambda reply, ledger: reply,
+        watch: Watch | None = None,
+        **options: Any,
+    ) -> Job:
         """Like `complete`, but returns the `Job` at once: iterate over it for events, or `cancel()` it. `notes` go
-        into the reply."""
+        into the reply; `wrap` and `watch` as in `generate`."""
         self._require_generation()
-        return self.generate(self._prompt(prompt), GenerateOptions().replace_from(options), notes, fresh=fresh)
+        chosen, fusing = GenerateOptions().replace_from(options), None
+        if chosen.reuse == "fused":
+            fusing = self._fusing(prompt, chosen.recompute)
+        return self.generate(self._prompt(prompt), chosen, notes, wrap, fresh=fresh, fusing=fusing, watch=watch)
 
     def chat(self, system: str | None = None, name: str = "default") -> Chat:
         """A new conversation. `system` None leaves the system prompt to the model's template."""
@@ -218,20 +235,26 @@ class LLM(Looks):
         *,
         fresh: bool = False,
         shift: Shift | None = None,
+        fusing: Fusing | None = None,
         opening: Opening | None = None,
+        watch: Watch | None = None,
         caller: object | None = None,
     ) -> Job:
         """Queue a generation from exact token ids; where this request was answered before, the job has ended already.
 
         `wrap` makes the final reply of (reply, ledger). `fresh` computes in any case. `shift` tells of KV that can be
-        moved to where this prompt has it; the reply is not exact then. `opening` are the answer's first tokens, where
-        they are chosen beforehand. `caller` is who takes turns with others that
-        wait; None is one caller, too.
+        moved to where this prompt has it, `fusing` of parts that are computed once each (under reuse="fused"); the
+        reply is not exact then. `opening` are the answer's first tokens, where they are chosen beforehand. `watch` gets
+        the raw logits of each choice; nothing is replayed then. `caller` is who takes turns with others that wait;
+        None is one caller, too.
         """
-        request = Request(ledger, options.with_concrete_seed(), self.name, notes, shift, opening or Opening())
+        if options.reuse == "fused" and fusing is None:
+            raise BadOption('reuse="fused" is for prompts with documents: give a Layout, or ask an index')
+        concrete = options.with_concrete_seed()
+        request = Request(ledger, concrete, self.name, notes, shift, fusing, opening or Opening(), watch)
         if self.closed or self.memory.paused or options.seed == "random":
             return self._engine.submit(request, wrap, caller=caller)
-        if not fresh and (reply := self._replies.find(request)):
+        if not fresh and watch is None and (reply := self._replies.find(request)):
             return replay(reply, request, wrap)
         return self._engine.submit(request, self._replies.keeping(request, wrap), caller=caller)
 
@@ -374,7 +397,30 @@ class LLM(Looks):
         key = (self.file, commit, options.swa_full, options.type_k, options.type_v, options.flash_attention)
         return CapabilityProbe(self._engine, self._model, key, options)
 
+    def _fusing(self, prompt: Prompt, recompute: int) -> Fusing:
+        """What of a prompt is computed once. Raises `CannotFuse` where it could not be moved."""
+        if not isinstance(prompt, Layout):
+            raise BadOption('reuse="fused" is for prompts with documents: give a Layout(frame, chunks, question)')
+        self.require_fusing()
+        return Fusing(prompt.read(self.vocab)[1], recompute)
+
+    def require_fusing(self) -> None:
+        """Raises `CannotFuse`, with the reason, where KV cannot be moved from one prompt to another."""
+        self._require_generation()
+        if reason := self._unmovable():
+            raise CannotFuse(f'the KV of {self.name} cannot be moved ({reason}): use reuse="exact"')
+        if self.options.n_parallel < FUSED_IN:
+            raise CannotFuse(f"parts are moved in {FUSED_IN} sequences: load {self.name} with n_parallel={FUSED_IN}")
+
+    def _unmovable(self) -> str:
+        if self._model.n_swa:
+            return f"its sliding window of {self._model.n_swa:,} tokens depends on what stood before"
+        found = self.capability
+        return "" if found.can_shift else found.reason or "positions in its memory cannot be changed"
+
     def _prompt(self, prompt: Prompt) -> Ledger:
+        if isinstance(prompt, Layout):
+            return prompt.read(self.vocab)[0]
         parts = [prompt] if isinstance(prompt, str) else prompt
         if not parts or not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
             raise BadOption(f"the prompt must be a text or a list of texts: got {reprlib.repr(prompt)}")

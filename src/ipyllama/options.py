@@ -13,12 +13,13 @@ from ipyllama.errors import BadOption
 from ipyllama.logprobs import MOST
 from ipyllama.sampling import MAX_SEED, Range, SamplingOptions, as_texts, check_ranges
 
-Reuse = Literal["exact", "token"]
-"""What of an earlier prompt counts: what a cold run would compute bit for bit, or everything up to the last common
-token, where logits may differ a little (docs/prefix-memory.md has measured figures)."""
+Reuse = Literal["exact", "token", "fused"]
+"""What of an earlier prompt counts: what a cold run would compute bit for bit; everything up to the last common token,
+where logits may differ a little (docs/prefix-memory.md has measured figures); or, of a prompt with documents, also
+those that stood elsewhere: approximate (docs/rag.md has measured figures)."""
 MOST_ANSWERS: Final = 256
 """To one question: each is a turn, and a column where they are shown."""
-_RANGES: Final = {"max_tokens": Range(1, math.inf, whole=True)}
+_RANGES: Final = {"max_tokens": Range(1, math.inf, whole=True), "recompute": Range(0, math.inf, whole=True)}
 _LOGPROBS: Final = {"logprobs": Range(0, MOST, whole=True)}
 
 
@@ -35,7 +36,9 @@ class GenerateOptions(SamplingOptions):
     """end the answer before any of these texts; a single text or any iterable of texts is accepted"""
     reuse: Reuse = "exact"
     """"exact": the answer equals one computed from nothing, bit for bit; "token" computes less after an edit, and may
-    differ"""
+    differ; "fused" computes each document of a `Layout` once, wherever it stands: approximate, and marked so"""
+    recompute: int = 16
+    """under reuse="fused", how many tokens at the beginning of each moved document are computed anew in their place"""
     logprobs: int | None = None
     """tell how likely each token was, and this many of the likeliest in its place; 0 to 20, None is off. It changes
     nothing of what is sampled"""

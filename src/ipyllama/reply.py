@@ -68,6 +68,8 @@ class Reply:
     """things the reader should know, one short sentence each"""
     exact: bool = True
     """a cold run answers the same, bit for bit, on this machine and build; False under `reuse="token"` at times"""
+    fused: bool = False
+    """parts of the prompt were computed apart from each other and moved together (`reuse="fused"`): approximate"""
     why: Why | None = field(default=None, repr=False, compare=False)
     """what of the prompt was at hand, and why no more"""
     replayed: bool = False

@@ -47,13 +47,13 @@ class Vocabulary:
         return self._model.is_eog(token)
 
 
-def tokenize_after(vocab: Tokenizer, text: str) -> list[int]:
-    """Tokens of text that goes on after other text; control tokens written out in it count as such.
+def tokenize_after(vocab: Tokenizer, text: str, *, special: bool = True) -> list[int]:
+    """Tokens of text that goes on after other text; control tokens written out in it count as such, if `special`.
 
     Some vocabularies put a space before the first word of whatever they are given; after a newline they do not.
     """
-    lead, tokens = vocab.tokenize("\n", False, True), vocab.tokenize("\n" + text, False, True)
-    return tokens[len(lead) :] if tokens[: len(lead)] == lead else vocab.tokenize(text, False, True)
+    lead, tokens = vocab.tokenize("\n", False, special), vocab.tokenize("\n" + text, False, special)
+    return tokens[len(lead) :] if tokens[: len(lead)] == lead else vocab.tokenize(text, False, special)
 
 
 def check_encodable(text: str) -> None:

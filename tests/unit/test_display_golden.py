@@ -18,6 +18,7 @@ from ipyllama.display.cache import cache_table, prefix_table
 from ipyllama.display.conversation import Said, conversation_bundle
 from ipyllama.display.documents import documents_table
 from ipyllama.display.progress import line_bundle, progress_bundle
+from ipyllama.display.rag import hits_bundle, rag_bundle
 from ipyllama.display.recall import RecallPlot, evaluation_table
 from ipyllama.display.reply import streaming_bundle
 from ipyllama.display.tokens import TokenList
@@ -25,6 +26,7 @@ from ipyllama.display.why import turns_table
 from ipyllama.engine.capability import ENCODER, Capability
 from ipyllama.explain import Explanation, Span, explain
 from ipyllama.ledger import Ledger
+from ipyllama.lens.divergence import Divergence
 from ipyllama.lens.next_token import NextToken, Source
 from ipyllama.logprobs import Logprob, TokenLogprob
 from ipyllama.magics.commands import line_help
@@ -33,6 +35,8 @@ from ipyllama.options import GenerateOptions
 from ipyllama.prefix import PrefixInfo, Stats
 from ipyllama.prefix.records import Counts
 from ipyllama.rag.evaluate import Evaluation, Found
+from ipyllama.rag.reply import RagReply
+from ipyllama.rag.types import Chunk, Hit
 from ipyllama.reply import Reply, Timings, Usage
 from ipyllama.why import Why
 
@@ -174,6 +178,21 @@ FOUND = (
     Found("text", (0.43, 0.52, 0.58, 0.63, 0.67), 0.512, 0.0059, 0.0101),
     Found("hybrid", (0.71, 0.83, 0.87, 0.89, 0.914), 0.789, 0.0211, 0.0304),
 )
+CITED = RagReply.of(
+    Reply(
+        "It has **three** rooms [2], and no more [7].",
+        usage=Usage(16, 1383, 85, 12),
+        timings=Timings(prefill=0.5, first_token=0.5, decode=0.4),
+        exact=False,
+        fused=True,
+    ),
+    "How many rooms?",
+    (
+        Hit(Chunk("1", "The castle:\n\n  nine <b>rooms</b>.", "docs/castle.md", "Places > Castle"), 0.41, 2, None),
+        Hit(Chunk("2", "The mill has three rooms. " * 20, "mill <1>.md"), 0.93, 1, 1),
+    ),
+).checked(Divergence((0.25, 0.0625), (True, False), 1468, 5.25))
+
 
 CASES: dict[str, Callable[[], dict[str, str]]] = {
     "reply": lambda: reply_bundle(Reply(ANSWER, usage=USAGE, timings=TIMINGS)),
@@ -254,6 +273,9 @@ CASES: dict[str, Callable[[], dict[str, str]]] = {
     )._repr_mimebundle_(),
     "recall": lambda: RecallPlot({found.mode: found.recall for found in FOUND})._repr_mimebundle_(),
     "recall_hostile": lambda: RecallPlot({'"><img src=x onerror=alert(1)>': (0.0,), "b": (1.0,)})._repr_mimebundle_(),
+    "cited": lambda: rag_bundle(CITED),
+    "cited_none": lambda: RagReply.of(Reply("Hm."), "Why?", ())._repr_mimebundle_(),
+    "hits": lambda: hits_bundle("how <many> rooms?", CITED.hits),
     "help_cell": lambda: {"text/plain": cell_help()},
     "help_line": lambda: {"text/plain": line_help()},
 }

@@ -200,7 +200,8 @@ def test_every_subcommand(line: str, args: LineArgs) -> None:
         (
             "xyz",
             "unknown subcommand 'xyz': known are load, unload, use, models, info, status, kv, reset, chat, tree, "
-            "goto, rm, rename, undo, history, copy, export, resume, cache, why, tokens, branch, sample, help",
+            "goto, rm, rename, undo, history, copy, export, resume, cache, why, tokens, branch, sample, index, "
+            "search, help",
         ),
         ("sample x --at one", "--at: a whole number is needed: got 'one'"),
         ("sample x --top-p 3", "top_p must be between 0 and 1: got 3.0"),

@@ -24,10 +24,12 @@ NAMES = {
     "entries": lambda: ["3f2a91c0", "91c03f2a"],
     "turns": lambda: ["1", "2"],
     "bundles": lambda: ["lesson.kv"],
+    "indexes": lambda: ["handbook", "faq"],
     "ways": lambda: ("error", "drop-oldest", "shift", "summarise-by"),
 }
 TALK = ["chat", "tree", "goto", "rm", "rename", "undo", "history", "copy", "export", "resume"]
 LOOK = ["tokens", "branch", "sample"]
+LAST = [*LOOK, "index", "search", "help"]
 
 
 @pytest.mark.parametrize(
@@ -35,8 +37,27 @@ LOOK = ["tokens", "branch", "sample"]
     [
         (
             "%llama ",
-            ["load", "unload", "use", "models", "info", "status", "kv", "reset", *TALK, "cache", "why", *LOOK, "help"],
+            [
+                "load",
+                "unload",
+                "use",
+                "models",
+                "info",
+                "status",
+                "kv",
+                "reset",
+                *TALK,
+                "cache",
+                "why",
+                *LAST,
+            ],
         ),
+        ("%llama index ", ["handbook", "faq"]),
+        ("%llama index handbook --", ["--embed", "--remove", "--drop", "--help"]),
+        ("%llama search f", ["faq"]),
+        ("%llama search faq --mode ", ["hybrid", "vector", "text"]),
+        ("%%llama --rag ", ["handbook", "faq"]),
+        ("%%llama --mode t", ["text"]),
         ("%llama tokens ", ["1", "2"]),
         ("%llama branch ", ["1", "2"]),
         ("%llama branch 1 0 x --", ["--name", "--max-tokens", "--chat", "--help"]),
@@ -86,7 +107,7 @@ LOOK = ["tokens", "branch", "sample"]
         ("%%llama -m s", ["smollm2"]),
         ("%%llama --model=s", ["smollm2"]),
         ("%%llama --chat r", ["review"]),
-        ("%%llama --reuse ", ["exact", "token"]),
+        ("%%llama --reuse ", ["exact", "token", "fused"]),
         ("%%llama --after ", ["1", "2"]),
         ("%%llama --on-full s", ["shift", "summarise-by"]),
         ("%llama goto ", ["1", "2"]),

@@ -40,6 +40,7 @@ def cost(reply: Reply, fresh: str = "") -> str:
     speed = timings.tokens_per_second(usage.generated)
     parts.append(plural(usage.generated, "token") + (f" at {format_rate(speed)}" if speed else ""))
     parts.append(_ENDINGS[reply.finish_reason])
+    parts.append("fused (approximate)" if reply.fused else "")
     parts.append("prefix memory off" if reply.why and reply.why.cause == "cache off" else "")
     return " · ".join(filter(None, parts))
 

@@ -10,7 +10,7 @@ from functools import partial
 from ipyllama import _core
 from ipyllama.engine.job import Job
 from ipyllama.engine.logprobs import Logits, Recorder
-from ipyllama.engine.states import Shift, Start
+from ipyllama.engine.states import Fusing, Shift, Start
 from ipyllama.engine.text import TextAssembler
 from ipyllama.errors import BadOption, PromptTooLong
 from ipyllama.ledger import Ledger
@@ -18,6 +18,9 @@ from ipyllama.logprobs import TokenLogprob
 from ipyllama.options import GenerateOptions
 from ipyllama.reply import Delta, FinishReason, Prefill, Reply, Timings, Usage
 from ipyllama.sampling import make_sampler
+
+Watch = Callable[[Logits], None]
+"""Gets the raw logits of each choice, on the worker's thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +44,9 @@ class Request:
     model_name: str = ""
     notes: tuple[str, ...] = ()
     shift: Shift | None = None
+    fusing: Fusing | None = None
     opening: Opening = field(default_factory=Opening)
-    watch: Callable[[Logits], None] | None = None
-    """gets the raw logits of each choice, on the worker's thread"""
+    watch: Watch | None = None
 
 
 def unbegun_reply(request: Request, job: Job) -> Reply:
@@ -148,15 +151,20 @@ class Answer:
             text=self._text.text,
             tokens=(*self.given, *self.sampled),
             finish_reason=reason,
-            usage=Usage(start.reused, start.restored, self.read - start.position, len(self.sampled)),
+            usage=self._usage(),
             timings=self._timings(),
             model=self.request.model_name,
             seed=int(self.request.options.seed),
             notes=(*self.request.notes, *self.notes),
             exact=start.exact,
+            fused=self.request.fusing is not None and start.moved > 0,
             why=start.why,
             logprobs=tuple(self._logprobs.found) if self._logprobs else None,
         )
+
+    def _usage(self) -> Usage:
+        start = self.start
+        return Usage(start.reused, start.restored, self.read - start.reused - start.restored, len(self.sampled))
 
     def _emit(self, text: str) -> None:
         if text:

@@ -6,7 +6,7 @@ from ipyllama import _core
 from ipyllama.engine.answer import Answer, Request
 from ipyllama.engine.job import Job
 from ipyllama.engine.schedule import piece_ends
-from ipyllama.engine.states import States
+from ipyllama.engine.states import Fusing, Start, States
 from ipyllama.errors import Aborted
 from ipyllama.ledger import Ledger
 from ipyllama.reply import FinishReason, Reply
@@ -14,8 +14,11 @@ from ipyllama.reply import FinishReason, Reply
 
 def read_prompt(live: States, answer: Answer) -> None:
     """Bring the prompt into the active sequence, up to its end. Raises `Aborted`."""
-    prompt = answer.request.prompt
-    answer.start = live.begin(prompt, answer.request.options.reuse, answer.request.shift)
+    prompt, options = answer.request.prompt, answer.request.options
+    if (fusing := answer.request.fusing) is not None and options.reuse == "fused":
+        answer.start = live.fuse(prompt, fusing, answer.reading)
+    else:
+        answer.start = live.begin(prompt, options.reuse, answer.request.shift)
     position = answer.start.position
     answer.reading(position)
     for end in (end for end in piece_ends(prompt) if end > position):
@@ -27,12 +30,22 @@ def read_prompt(live: States, answer: Answer) -> None:
             return
         position = end
         answer.reading(position)
-    if answer.start.moved:
+    if fusing is not None and answer.start.moved:
+        answer.notes.append(_fused(fusing, answer.start))
+    elif answer.start.moved:
         moved = f"{answer.start.moved:,} tokens still know of what was left out, because their KV was moved"
         answer.notes.append(f"{moved}: not what a cold run answers")
     elif not answer.start.exact:
         reused = f"reused to the token, up to {answer.start.position:,}"
         answer.notes.append(f"{reused}: not bit for bit what a cold run answers")
+
+
+def _fused(fusing: Fusing, start: Start) -> str:
+    """What the reader should know of a fused prompt."""
+    return (
+        f"fused: {start.moved:,} tokens of documents were computed apart from each other and moved; of each document "
+        f"the first {fusing.recompute} were computed in their place"
+    )
 
 
 class Generation:

@@ -5,12 +5,15 @@ llama.cpp is not asked: a reader never waits for a step, and never touches what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Origin = Literal["reused", "restored", "computed", "generated"]
 """Of the newest prompt: was there already; came back from RAM or disk; was evaluated now. Then what was sampled."""
+
+Spans = tuple[tuple[int, int], ...]
+"""Positions, each from the first to before the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +54,14 @@ class KVBoard:
     """The engine's thread writes what it has done; `runs` may be asked for from any thread."""
 
     def __init__(self) -> None:
-        self._active: tuple[tuple[int, ...], tuple[int, int, int]] = (), (0, 0, 0)
+        self._active: tuple[tuple[int, ...], tuple[int, int, int], Spans] = (), (0, 0, 0), ()
         self._forks: tuple[int, tuple[_Branch, ...]] = 0, ()
         self._listeners: tuple[Callable[[], None], ...] = ()
 
-    def show(self, tokens: tuple[int, ...], reused: int, restored: int, prompt: int) -> None:
-        """The active sequence: its tokens, of which so many were reused, then restored; the prompt ends at `prompt`."""
-        self._active = tokens, (reused, reused + restored, prompt)
+    def show(self, tokens: tuple[int, ...], reused: int, restored: int, prompt: int, apart: Spans = ()) -> None:
+        """The active sequence: its tokens, of which so many were reused, then restored; the prompt ends at `prompt`.
+        `apart` are spans that were restored as well, between others that were computed, ascending."""
+        self._active = tokens, (reused, reused + restored, prompt), apart
         self._changed()
 
     def fork(self, n_shared: int, branches: Sequence[tuple[int, Sequence[int], Sequence[int]]]) -> None:
@@ -76,12 +80,12 @@ class KVBoard:
 
     def runs(self) -> tuple[KVRun, ...]:
         """What is in the cells, the active sequence's first."""
-        (tokens, bounds), (n_shared, branches) = self._active, self._forks
+        (tokens, bounds, apart), (n_shared, branches) = self._active, self._forks
         everyone = (0, *(branch.sequence for branch in branches))
         found = [
             run
             for start, end, sequences in ((0, n_shared, everyone), (n_shared, len(tokens), (0,)))
-            for run in _runs(tokens[:end], start, sequences, bounds)
+            for run in _with_spans(_runs(tokens[:end], start, sequences, bounds), apart)
         ]
         for branch in branches:
             prompt, sampled = tuple(branch.prompt), tuple(branch.sampled)[:-1]
@@ -104,6 +108,19 @@ def _runs(
         if start < end:
             yield KVRun(tokens[start:end], start, sequences, origin)
             start = end
+
+
+def _with_spans(runs: Iterable[KVRun], apart: Spans) -> Iterator[KVRun]:
+    """The runs, those that were computed cut where a span was restored."""
+    for run in runs:
+        at, end = run.start, run.start + len(run.tokens)
+        for first, last in apart if run.origin == "computed" else ():
+            for upto, origin in ((min(first, end), run.origin), (min(last, end), "restored")):
+                if at < upto:
+                    yield replace(run, tokens=run.tokens[at - run.start : upto - run.start], start=at, origin=origin)
+                    at = upto
+        if at < end:
+            yield replace(run, tokens=run.tokens[at - run.start :], start=at)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -24,6 +24,34 @@ class Shift:
 
 
 @dataclass(frozen=True, slots=True)
+class Moved:
+    """KV that was computed in another prompt: the last `n` tokens of `source` stand at `start` in this one."""
+
+    source: Ledger
+    start: int
+    n: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.n
+
+    @property
+    def distance(self) -> int:
+        """How many positions they move up."""
+        return self.end - len(self.source)
+
+
+@dataclass(frozen=True, slots=True)
+class Fusing:
+    """How a prompt is put together of parts whose KV is computed once, each by itself. It is approximate: a part does
+    not know of those before it. `parts` are in the prompt's order."""
+
+    parts: tuple[Moved, ...]
+    recompute: int
+    """so many tokens at the beginning of each moved part are evaluated in their place"""
+
+
+@dataclass(frozen=True, slots=True)
 class Start:
     """Where a prompt's evaluation starts, and where the KV before it came from."""
 
@@ -34,10 +62,12 @@ class Start:
     why: Why | None = field(default=None, compare=False)
     moved: int = 0
     """of what was at hand, how many tokens had stood elsewhere"""
+    computed: int = 0
+    """tokens that were evaluated on the way, where parts of other prompts were fused"""
 
     @property
     def position(self) -> int:
-        return self.reused + self.restored
+        return self.reused + self.restored + self.computed
 
 
 class States(Protocol):
@@ -60,6 +90,10 @@ class States(Protocol):
     def begin(self, ledger: Ledger, reuse: Reuse, shift: Shift | None = None) -> Start:
         """Make the sequence hold a start of the prompt, as long as can be had; never its last token. `shift` tells of
         what can be moved first."""
+
+    def fuse(self, ledger: Ledger, fusing: Fusing, tell: Callable[[int], None]) -> Start:
+        """Like `begin`, but parts are taken from where they were computed once, which is done now where it was not.
+        `tell` is told how many of the prompt's tokens are done with. Raises `Aborted`, `CannotShift`."""
 
     def evaluate(self, tokens: Sequence[int]) -> None:
         """One step: append a piece of the schedule. Raises `Aborted`."""

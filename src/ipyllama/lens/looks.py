@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ipyllama.engine import Opening, Request
+from ipyllama.engine import Job, Opening, Request
+from ipyllama.engine.answer import Watch
 from ipyllama.errors import BadOption, PromptTooLong
 from ipyllama.ledger import Ledger
 from ipyllama.logprobs import TokenLogprob
@@ -20,8 +21,11 @@ if TYPE_CHECKING:
     from ipyllama import _core
     from ipyllama.chat import Turn
     from ipyllama.engine import Engine
+    from ipyllama.layout import Layout
     from ipyllama.lens import NextToken, SamplingLab
+    from ipyllama.lens.divergence import Divergence, Seen
     from ipyllama.llm import Prompt
+    from ipyllama.reply import Reply
 
 
 class Looks(ABC):
@@ -38,6 +42,9 @@ class Looks(ABC):
 
     @abstractmethod
     def _require_generation(self) -> None: ...
+
+    @abstractmethod
+    def start(self, prompt: Prompt, *, watch: Watch | None = None, **options: Any) -> Job: ...
 
     def score(
         self, prompt: Prompt | Ledger, continuation: str | Sequence[int], top: int = 5
@@ -71,6 +78,25 @@ class Looks(ABC):
         options = GenerateOptions(max_tokens=1, temperature=0)
         self._engine.submit(Request(ledger, options, self.name, watch=seen.append)).result()
         return seen[0]
+
+    def divergence(self, prompt: Layout, **options: Any) -> Divergence:
+        """How far an answer under `reuse="fused"` is from the exact one: it is written, and then its first 64 tokens
+        are compared with the exact distributions after the same tokens.
+
+        `options` as in `complete`, such as `recompute` and `max_tokens`. Raises like `complete`. Ctrl-C raises
+        `Interrupted`.
+        """
+        from ipyllama.lens.divergence import Seen
+
+        seen = Seen()
+        reply = self.start(prompt, watch=seen, **(options | {"reuse": "fused"})).result()
+        return self.compare(prompt, reply, seen)
+
+    def compare(self, prompt: Layout, reply: Reply, seen: Seen) -> Divergence:
+        """How far an answer is from the exact one; `seen` has watched it."""
+        from ipyllama.lens.divergence import compare
+
+        return compare(self._engine, self.name, self._prompt(prompt), reply.tokens, seen)
 
     def next_token(self, prompt: Prompt | Ledger | Turn, *, at: int = 0, **options: Any) -> NextToken:
         """What may come after `prompt`: the model's own distribution, and what each stage of sampling leaves of it.

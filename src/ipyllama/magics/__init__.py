@@ -20,6 +20,7 @@ from ipyllama.magics.complete import make_matcher
 from ipyllama.magics.config import Llama
 from ipyllama.magics.line import run_line
 from ipyllama.magics.options import llama_arguments
+from ipyllama.magics.rag import index_names
 from ipyllama.magics.session import Session
 from ipyllama.stop import Stop
 from ipyllama.widgets.front import FrontEnd, allow
@@ -42,6 +43,7 @@ class LlamaMagics(Magics):
                 "entries": self._prefix_names,
                 "turns": lambda: self.session.turn_names,
                 "ways": lambda: ("error", "drop-oldest", "shift", "summarise-by"),
+                "indexes": index_names,
                 "bundles": lambda: sorted(path.name for path in Path().glob("*.kv")),
             }
         )

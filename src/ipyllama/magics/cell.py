@@ -12,6 +12,7 @@ from ipyllama.errors import BadOption, Interrupted
 from ipyllama.magics.body import insert_variables
 from ipyllama.magics.look import show
 from ipyllama.magics.options import cell_help, parse_cell_line
+from ipyllama.magics.rag import show_sources, start_rag
 from ipyllama.options import GenerateOptions, combinations, samples
 from ipyllama.widgets.front import next_slot, running_cell
 
@@ -42,14 +43,13 @@ def run_cell(shell: Any, session: Session, config: Llama, front: FrontEnd, line:
     system, more = insert_variables(args.system or "", _variables(shell))
     view = _view(shell, args, config, front)
     llm = session.find_or_load(args.model, view) if args.model else session.current
-    options = config.sampling() | dict(args.overrides)
-    if args.show and options.get("logprobs") is None:
-        options["logprobs"] = ALTERNATIVES
-    if args.overrides.get("grammar"):
-        options["grammar"], about_grammar = _grammar(args.overrides["grammar"], _variables(shell))
-        more = (*more, *about_grammar)
-    options |= {"notes": (*notes, *more), "fresh": args.fresh or not config.replay}
-    if args.raw:
+    options, about_options = _options(shell, args, config)
+    options |= {"notes": (*notes, *more, *about_options), "fresh": args.fresh or not config.replay}
+    asked = None
+    if args.rag:
+        asked = start_rag(llm, _variables(shell), args, text.strip(), options)
+        job = asked.job
+    elif args.raw:
         job = llm.start(text.rstrip("\n"), **options)
     else:
         chat = session.chat(llm, args.chat, system or config.system, anew=args.reset)
@@ -70,16 +70,33 @@ def run_cell(shell: Any, session: Session, config: Llama, front: FrontEnd, line:
     stream = ReplyStream(view, stream=args.stream and config.stream)
     try:
         session.last = job.run(stream.feed)
+        if asked is not None:
+            session.last = show_sources(asked, session.last, quiet=args.quiet)
         _store(shell, args.out, session.last)
         _look(args, config, session.last)
     except Interrupted as interrupted:
         session.last = interrupted.reply
+        if asked is not None and session.last is not None and session.last.finish_reason == "interrupted":
+            show_sources(asked, session.last, quiet=args.quiet)
         _store(shell, args.out, session.last)
         _look(args, config, session.last)
         raise
     except BaseException:
         stream.flush()
         raise
+
+
+def _options(shell: Any, args: CellArgs, config: Llama) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """How the answer is sampled, and notes."""
+    options: dict[str, Any] = config.sampling() | dict(args.overrides)
+    notes: tuple[str, ...] = ()
+    if args.show and options.get("logprobs") is None:
+        options["logprobs"] = ALTERNATIVES
+    if args.overrides.get("grammar"):
+        options["grammar"], notes = _grammar(args.overrides["grammar"], _variables(shell))
+    if options["reuse"] == "fused" and not args.rag:
+        options["reuse"] = "exact"  # it is a default for answers from documents
+    return options, notes
 
 
 def _view(shell: Any, args: CellArgs, config: Llama, front: FrontEnd) -> View:

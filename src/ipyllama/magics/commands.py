@@ -134,6 +134,35 @@ LOOKING: Final = (
     ),
 )
 
+_MODE: Final = Option(
+    ("--mode",),
+    "HOW",
+    help="by meaning (vector), by words (text), or both (hybrid, the default)",
+    choices=("hybrid", "vector", "text"),
+)
+RAG: Final = (
+    Command(
+        "index",
+        "documents to search and to answer from: files, folders, globs, {{variables}}; what is unchanged costs "
+        "nothing. NAME alone lists its documents, and nothing the indexes",
+        "[NAME SOURCE...]",
+        (
+            Option(("--embed",), "MODEL", help="of a new index: what embeds its texts (default minilm)"),
+            Option(("--remove",), "SOURCE", help="take a document or folder out of it; repeatable", repeat=True),
+            Option(("--drop",), help="delete the index"),
+            _HELP,
+        ),
+        values="indexes",
+    ),
+    Command(
+        "search",
+        "the chunks of an index that fit the question best, with source and score",
+        "NAME QUESTION...",
+        (Option(("-k", "--k"), "N", positive, "this many of them (default 4)"), _MODE, _HELP),
+        values="indexes",
+    ),
+)
+
 COMMANDS: Final = (
     Command(
         "load",
@@ -203,6 +232,7 @@ COMMANDS: Final = (
         values="turns",
     ),
     *LOOKING,
+    *RAG,
     Command("help", "show this help, or that of one subcommand", "[SUBCOMMAND...]", values="commands"),
 )
 
@@ -247,6 +277,17 @@ class LookArgs(LineArgs):
     sampling: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class RagArgs(LineArgs):
+    """The line of one of `RAG`; `words` are the index and what follows it."""
+
+    k: int | None = None
+    mode: str | None = None
+    embed: str | None = None
+    remove: tuple[str, ...] = ()
+    drop: bool = False
+
+
 def _by_path(commands: Sequence[Command], before: str = "") -> dict[str, Command]:
     found: dict[str, Command] = {}
     for command in commands:
@@ -259,6 +300,7 @@ def _by_path(commands: Sequence[Command], before: str = "") -> dict[str, Command
 BY_PATH: Final = _by_path(COMMANDS)
 """Every subcommand by its full name."""
 _LOOKING: Final = {command.name for command in LOOKING}
+_RAG: Final = {command.name for command in RAG}
 _PARSERS: Final = {
     path: OptionParser(f"%llama {path}", command.options, command.argument) for path, command in BY_PATH.items()
 }
@@ -289,6 +331,8 @@ def parse_line(line: str) -> LineArgs:
         values["name"] = given
     if path in _LOOKING:
         return _look_args(path, values)
+    if path in _RAG:
+        return RagArgs(path, **values | {"remove": tuple(values.get("remove", ()))})
     return CacheArgs(path, **values) if path.startswith("cache ") else LineArgs(path, **values)
 
 

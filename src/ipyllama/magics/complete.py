@@ -48,7 +48,8 @@ def _subcommand(
         return _subcommand(rest, fragment, command.commands, names)
     if command.values == "commands":
         return _starting(fragment, _members(rest))
-    more = "..." in (command.argument or "") or not _has_argument(rest, command.options)
+    several = "..." in (command.argument or "") and command.values != "indexes"  # one index, and then something else
+    more = several or not _has_argument(rest, command.options)
     if command.values and more and not fragment.startswith("-") and not _awaits(rest, command.options):
         offered = (name for name in names[command.values]() if name not in rest)
         return _starting(fragment, [quoted(name) for name in offered])

@@ -47,6 +47,12 @@ Examples
     %%llama --after village --samples 3 -t 1
     A stranger comes. Who is it?
 
+    %%llama --rag handbook -k 6 --out answer             then: answer.hits, answer.citations
+    How do I reset my password?
+
+    %%llama --rag handbook --reuse fused --check
+    Who may reset it for me?
+
     %%llama --raw -n 40 --stop "\\n\\n"
     Once upon a time
 
@@ -127,6 +133,11 @@ COMMAND_EXAMPLES: Final = (
     ("branch", "%llama branch 2 0 504"),
     ("sample", '%llama sample "The capital of France is" -t 1 --top-k 20'),
     ("sample", "%llama sample --turn village --at 3"),
+    ("index", "%llama index handbook docs/ notes.md"),
+    ("index", "%llama index handbook {{pages}}"),
+    ("index", "%llama index handbook"),
+    ("search", "%llama search handbook how do I reset my password"),
+    ("search", "%llama search handbook -k 10 --mode text password"),
     ("help", "%llama help"),
     ("help", "%llama help load"),
     ("help", "%llama help cache ls"),

@@ -9,10 +9,11 @@ from ipyllama.display import ModelRow, Table, View, make_view, models_table, sta
 from ipyllama.display.units import format_bytes, format_count, plural
 from ipyllama.errors import BadOption
 from ipyllama.magics.cache import run_cache
-from ipyllama.magics.commands import CacheArgs, LineArgs, LookArgs, line_help, parse_line
+from ipyllama.magics.commands import CacheArgs, LineArgs, LookArgs, RagArgs, line_help, parse_line
 from ipyllama.magics.conversation import CONVERSATION, next_cell, run_conversation
 from ipyllama.magics.look import run_look
 from ipyllama.magics.panel import run_panel
+from ipyllama.magics.rag import run_rag
 from ipyllama.magics.why import run_why
 
 if TYPE_CHECKING:
@@ -34,7 +35,9 @@ def run_line(shell: Any, session: Session, config: Llama, line: str) -> None:
     if args.command == "chat":
         run_panel(session, config, args)
         return
-    if isinstance(args, CacheArgs):
+    if isinstance(args, RagArgs):
+        shown = run_rag(shell.user_ns, args, view)
+    elif isinstance(args, CacheArgs):
         shown = run_cache(session, args, view, live=config.widgets)
     elif args.command == "tree" or args.command in CONVERSATION:
         shown = run_conversation(shell, session, args, view, live=config.widgets)

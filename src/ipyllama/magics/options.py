@@ -90,6 +90,21 @@ CELL_OPTIONS: Final = (
         "when the context is full: error, drop-oldest, shift, or summarise-by TURN (default error)",
         values="ways",
     ),
+    Option(
+        ("--rag",),
+        "NAME",
+        help="answer from documents, and cite them: an index (%llama index), or what searches: {{name}}",
+        values="indexes",
+    ),
+    Option(("-k", "--k"), "N", positive, "with --rag: from the N chunks that fit the question best (default 4)"),
+    Option(
+        ("--mode",),
+        "HOW",
+        help="with --rag: search by meaning (vector), by words (text), or both (hybrid, the default)",
+        choices=("hybrid", "vector", "text"),
+    ),
+    Option(("--hybrid",), help="with --rag: --mode hybrid"),
+    Option(("--check",), help="with --rag: measure how far the answer is from the exact one"),
     Option(("--raw",), help="complete the text as it stands: no template, no conversation"),
     _sampling(("-n", "--max-tokens"), "N", whole, "stop after N tokens"),
     _sampling(("-t", "--temperature"), "X", number, "0 takes the likeliest token, up to 2 is more varied"),
@@ -110,9 +125,10 @@ CELL_OPTIONS: Final = (
     Option(
         ("--reuse",),
         "HOW",
-        help="exact: as if computed from nothing; token: less to compute after an edit (default exact)",
+        help="exact: as if from nothing; token: less after an edit; fused: --rag reads a chunk once (default exact)",
         choices=get_args(Reuse),
     ),
+    _sampling(("--recompute",), "N", whole, "with --reuse fused: compute the first N tokens of moved chunks anew"),
     Option(("--fresh",), help="compute the answer even if this very request was answered before"),
     _sampling(("--logprobs",), "N", whole, "tell how likely tokens were, and N alternatives, in reply.logprobs"),
     Option(
@@ -126,6 +142,20 @@ CELL_OPTIONS: Final = (
     Option(("--plain",), help="show the answer without Stop and Copy, as in front ends that have no live views"),
     Option(("--no-stream",), help="show the answer once, when it is complete"),
     Option(("-h", "--help"), help="show this help (%%llama? does so without a cell body)"),
+)
+
+
+_OF_CONVERSATIONS: Final = (
+    "system",
+    "chat",
+    "reset",
+    "after",
+    "name",
+    "samples",
+    "sweep",
+    "think",
+    "no_think",
+    "on_full",
 )
 
 
@@ -143,6 +173,10 @@ class CellArgs:
     think: bool | None = None
     on_full: str | None = None
     reset: bool = False
+    rag: str | None = None
+    k: int | None = None
+    mode: str | None = None
+    check: bool = False
     raw: bool = False
     fresh: bool = False
     show: str | None = None
@@ -164,10 +198,13 @@ def parse_cell_line(line: str) -> CellArgs:
     missing, of the wrong kind or out of range, options that exclude each other, and an open quote.
     """
     values = CELL_PARSER.parse(_with_turn(split_line(line)))
+    if values.pop("hybrid", False):
+        values.setdefault("mode", "hybrid")
     overrides = {name: values.pop(name) for name in option_names() if name in values}
     overrides |= {name: tuple(overrides[name]) for name in ("stop", "logit_bias") if name in overrides}
     _DEFAULT.replace_from(overrides)  # out of range is an error here, before a model is loaded
     _refuse_together(values)
+    _refuse_beside_rag(values, overrides)
     values["sweep"] = tuple(values.pop("sweep", ()))
     if twice := [name for name, n in Counter(name for name, _ in values["sweep"]).items() if n > 1]:
         raise BadOption(f"--sweep: {twice[0]} is there twice: write all its values behind one, as {twice[0]}=1,2,3")
@@ -203,7 +240,33 @@ def _refuse_together(values: Mapping[str, Any]) -> None:
         raise BadOption("--show tokens is for one answer: leave it out, and look at the turns with %llama tokens")
     if values.get("think") and values.get("no_think"):
         raise BadOption("--think and --no-think exclude each other: leave out one")
-    for name in ("system", "chat", "reset", "after", "name", "samples", "sweep", "think", "no_think", "on_full"):
+    for name in _OF_CONVERSATIONS:
         if values.get("raw") and values.get(name):
             option = name.replace("_", "-")
             raise BadOption(f"--raw completes the text as it stands, outside any conversation: leave out --{option}")
+
+
+def _refuse_beside_rag(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> None:
+    if values.get("rag"):
+        for name in (
+            "raw",
+            "system",
+            "chat",
+            "reset",
+            "after",
+            "name",
+            "samples",
+            "sweep",
+            "think",
+            "no_think",
+            "on_full",
+        ):
+            if values.get(name):
+                option = name.replace("_", "-")
+                raise BadOption(f"--rag answers from documents, outside any conversation: leave out --{option}")
+        return
+    for name in ("k", "mode", "check"):
+        if values.get(name):
+            raise BadOption(f"--{name} is for answers from documents: say which, as in --rag NAME")
+    if overrides.get("reuse") == "fused":
+        raise BadOption("--reuse fused is for answers from documents: say which, as in --rag NAME")

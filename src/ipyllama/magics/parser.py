@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NoReturn
 from ipyllama.errors import BadOption
 from ipyllama.options import did_you_mean
 
-Values = Literal["models", "chats", "entries", "turns", "ways", "bundles", "commands"]
+Values = Literal["models", "chats", "entries", "turns", "ways", "bundles", "commands", "indexes"]
 """What Tab offers as a value."""
 
 

@@ -34,6 +34,8 @@ def run_why(session: Session, args: LineArgs, view: View) -> Any:
 
 def _explained(session: Session, reply: Reply, view: View) -> Explanation | None:
     llm = session.llm_of(reply)
+    if order := getattr(reply, "order", ""):  # of an answer from documents
+        view.line(order)
     if reply.why is None:
         view.line("replayed: nothing was read for it" if reply.replayed else "nothing was read for it")
     elif llm is None:

@@ -8,7 +8,7 @@ is put together from what is live and from blocks that come back.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from itertools import takewhile
@@ -18,10 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipyllama import _core, crash
-from ipyllama.engine import KVBoard, Shift, Start, piece_ends, shared_end
+from ipyllama.engine import Fusing, KVBoard, Shift, Start, piece_ends, shared_end
+from ipyllama.engine.kv import Spans
 from ipyllama.errors import BadArgument, BadState, CannotShift, CannotTrim, LlamaError
 from ipyllama.ledger import Ledger, common_prefix
 from ipyllama.options import Reuse
+from ipyllama.prefix.fuse import Fuser
 from ipyllama.prefix.keys import Link
 from ipyllama.prefix.memory import PrefixMemory
 from ipyllama.prefix.plan import Plan, choose
@@ -57,6 +59,7 @@ class Live:
         self._n_damaged = 0  # entries that were known to be damaged before this prompt
         self.board = KVBoard()
         self._came = 0, 0, 0  # of the newest prompt: reused, restored, all
+        self._apart: Spans = ()  # what else of it was restored
         self._rooms = [np.empty(0, np.uint8)] * 2  # blocks from disk are read into the same memory again and again
 
     def __len__(self) -> int:
@@ -96,7 +99,7 @@ class Live:
             restored = min(came, start.reused)
             moved = max(0, start.position - self._moved) if self._moved is not None else 0
             start = replace(start, reused=start.reused - restored, restored=start.restored + restored, moved=moved)
-            self._came = start.reused, start.restored, len(ledger)
+            self._came, self._apart = (start.reused, start.restored, len(ledger)), ()
             self.board.show(self._tokens, *self._came)
             return start
         except BaseException:
@@ -144,6 +147,35 @@ class Live:
         self._exact, self._moved = min(self._exact, shift.start), shift.start
         return found.restored
 
+    def fuse(self, ledger: Ledger, fusing: Fusing, tell: Callable[[int], None]) -> Start:
+        """As `States.fuse`. What goes wrong leaves the sequence empty."""
+        try:
+            return Fuser(self, ledger, fusing, tell, self._n_ctx).run()
+        except BaseException:
+            self.clear()
+            self._saving.follow([], 0)
+            raise
+
+    def join(self, tokens: Sequence[int], moved: _core.Sequence | None = None, *, restored: bool = False) -> None:
+        """Append tokens beside the schedule: evaluated now, or the cells that another sequence has at the end of this
+        one, which may have been restored. They are not what a cold run has."""
+        n = len(self._tokens)
+        if moved is None:
+            self.sequence.decode(list(tokens))
+        else:
+            self.sequence.cp(moved, n, n + len(tokens))
+            self._moved = n if self._moved is None else self._moved
+        if restored:
+            self._apart += ((n, n + len(tokens)),)
+        self._tokens += tuple(tokens)
+        self.board.show(self._tokens, *self._came, self._apart)
+
+    def joined(self, ledger: Ledger) -> None:
+        """All is appended that there is beside the schedule. None of it may be saved as what a cold run has, and from
+        the first moved token on nothing at all."""
+        self._probe = None
+        self._saving.follow(self._keepable(ledger, self._exact), len(self._tokens))
+
     def evaluate(self, tokens: Sequence[int]) -> None:
         """One step: append a piece. After `Aborted` the sequence holds whole pieces only."""
         began = time.perf_counter()
@@ -158,7 +190,7 @@ class Live:
         self._tokens += tuple(tokens)
         self._ends.append(len(self._tokens))
         self._exact = len(self._tokens) if exact else self._exact
-        self.board.show(self._tokens, *self._came)
+        self.board.show(self._tokens, *self._came, self._apart)
         self._saving.stepped(len(self._tokens), tokens[0] if len(tokens) == 1 else None)
 
     def proven(self, tokens: Sequence[int]) -> bool:
@@ -186,7 +218,8 @@ class Live:
         self._n_damaged = len(self.memory.counts.damaged)
         self.memory.used(self._restored)
         if n:
-            self.memory.seen.add(self.memory.binding.root, ledger.head(n))
+            known = ledger.head(n if self._moved is None else self._moved)  # what was moved can be had once only
+            self.memory.seen.add(self.memory.binding.root, known)
 
     def _keepable(self, ledger: Ledger, exact: int | None = None) -> list[Link]:
         """The blocks of a ledger that may be saved."""

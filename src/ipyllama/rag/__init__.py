@@ -13,8 +13,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ipyllama.rag.answer import ask as ask
     from ipyllama.rag.evaluate import Evaluation as Evaluation
     from ipyllama.rag.index import Index as Index
+    from ipyllama.rag.reply import RagReply as RagReply
     from ipyllama.rag.retrievers import as_retriever as as_retriever
     from ipyllama.rag.types import Chunk as Chunk
     from ipyllama.rag.types import Hit as Hit
@@ -25,11 +27,13 @@ _HOME = {
     "Evaluation": "evaluate",
     "Hit": "types",
     "Index": "index",
+    "RagReply": "reply",
     "Retriever": "types",
     "as_retriever": "retrievers",
+    "ask": "answer",
 }
 
-__all__ = ["Chunk", "Evaluation", "Hit", "Index", "Retriever", "as_retriever"]
+__all__ = ["Chunk", "Evaluation", "Hit", "Index", "RagReply", "Retriever", "as_retriever", "ask"]
 
 
 def __getattr__(name: str) -> Any:

@@ -24,7 +24,9 @@ from ipyllama.rag.types import Hit
 from ipyllama.rag.where import Where, expression
 
 if TYPE_CHECKING:
+    from ipyllama.llm import LLM
     from ipyllama.rag.evaluate import Evaluation
+    from ipyllama.rag.reply import RagReply
 
 Mode = Literal["hybrid", "vector", "text"]
 Location = str | os.PathLike[str] | None
@@ -170,6 +172,16 @@ class Index:
         if self._ranking:
             hits = self._ranking.sorted(query, hits)
         return hits[:k]
+
+    def ask(self, question: str, k: int = 4, *, llm: LLM | None = None, **options: Any) -> RagReply:
+        """The answer to a question from the k chunks that fit it best, with citations such as [1]. `llm` answers; None
+        is the model that was loaded last. `options` as in `rag.ask`, such as `reuse="fused"`, `check`, `max_tokens`.
+
+        Raises `NoModelLoaded`, and like `rag.ask`.
+        """
+        from ipyllama.rag.answer import ask, newest
+
+        return ask(newest() if llm is None else llm, self, question, k, **options)
 
     def evaluate(
         self, pairs: Iterable[tuple[str, str | Iterable[str]]], k: int = 5, *, progress: Progress | None = None

@@ -85,7 +85,7 @@ class ModelReplies:
         prompt = request.prompt.append_sampled(opening.script)
         ledger = [[segment.sampled, segment.together, segment.tokens] for segment in prompt.segments]
         options = dataclasses.asdict(request.options)
-        del options["reuse"]  # what is kept is exact, and good for either
+        del options["reuse"], options["recompute"]  # what is kept is exact, and good for all
         del options["logprobs"]  # they change nothing of the answer
         content = [self._settings, ledger, options]
         if given := opening.n_read + len(opening.script):

@@ -1,0 +1,117 @@
+"""From a question to an answer that cites documents: find chunks, lay them out, ask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from ipyllama.engine import Job
+from ipyllama.errors import BadOption, Interrupted, NoModelLoaded, PromptTooLong
+from ipyllama.lens.divergence import Seen
+from ipyllama.rag.frame import INSTRUCTION, layout_for
+from ipyllama.rag.order import better_order, stable
+from ipyllama.rag.reply import RagReply
+from ipyllama.rag.types import Hit, Retriever
+from ipyllama.stop import Stop
+
+if TYPE_CHECKING:
+    from ipyllama.layout import Layout
+    from ipyllama.ledger import Ledger
+    from ipyllama.llm import LLM
+    from ipyllama.reply import Reply
+
+Order = Literal["stable", "score"]
+
+
+def ask(llm: LLM, retriever: Retriever, question: str, k: int = 4, **options: Any) -> RagReply:
+    """The answer to `question` from the `k` chunks that `retriever` finds for it, with citations such as [1].
+
+    `order`: "stable", by document and place in it, so that prompts share the most; "score", the best first. `check`:
+    write the exact distributions' divergence into the reply, which reads the prompt a second time. `instruction`: what
+    the model is told to do with the documents. `search`: options for the retriever's `search`. All others as in
+    `LLM.complete`: `reuse="fused"` computes each chunk once, wherever it stands.
+
+    Raises `BadOption`, `PromptTooLong`, `CannotFuse`, and what the retriever raises. Ctrl-C raises `Interrupted`.
+    """
+    check = options.pop("check", False)
+    with Stop():
+        asked = start(llm, retriever, question, k, check=check, **options)
+        reply = asked.job.result()
+        assert isinstance(reply, RagReply)
+        return asked.check(reply) if check else reply
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question that is being answered: the reply of `job` is a `RagReply`."""
+
+    llm: LLM
+    job: Job
+    layout: Layout
+    seen: Seen | None
+
+    def check(self, reply: RagReply) -> RagReply:
+        """Compare the answer with the exact one, where that was asked for. Ctrl-C raises `Interrupted` with it."""
+        if self.seen is None or not self.seen.logits:
+            return reply
+        try:
+            return reply.checked(self.llm.compare(self.layout, reply, self.seen))
+        except Interrupted:
+            raise Interrupted(reply) from None
+
+
+def start(  # noqa: PLR0913 - what a question needs, each by name
+    llm: LLM,
+    retriever: Retriever,
+    question: str,
+    k: int = 4,
+    *,
+    order: Order = "stable",
+    check: bool = False,
+    instruction: str = INSTRUCTION,
+    search: dict[str, Any] | None = None,
+    **options: Any,
+) -> Asked:
+    """Like `ask`, but returns at once, the search done."""
+    if not isinstance(question, str) or not question.strip():
+        raise BadOption("the question is empty: write what you want to know")
+    if order not in get_args(Order):
+        raise BadOption(f"order must be one of {', '.join(get_args(Order))}: got {order!r}")
+    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        raise BadOption(f"k, the number of chunks, must be a whole number of at least 1: got {k!r}")
+    found = tuple(retriever.search(question, k, **(search or {})))
+    hits = stable(found) if order == "stable" else found
+    layout = _fitting(llm, question, hits, instruction, int(options.get("max_tokens") or 0))
+    hits = hits[: len(layout.chunks)]
+    advice = better_order(llm, layout) if options.get("reuse") != "fused" else ""
+    notes = options.pop("notes", ())
+    if len(hits) < len(found):
+        notes = (*notes, f"{len(found) - len(hits)} of {len(found)} chunks were left out: no room in the context")
+
+    def wrap(reply: Reply, ledger: Ledger) -> Reply:
+        return RagReply.of(reply, question, hits, advice)
+
+    seen = Seen() if check else None
+    return Asked(llm, llm.start(layout, notes=notes, wrap=wrap, watch=seen, **options), layout, seen)
+
+
+def newest() -> LLM:
+    """The model that was loaded last, of those that generate. Raises `NoModelLoaded`."""
+    from ipyllama.llm import loaded
+
+    for llm in reversed(loaded()):
+        if llm.can_generate:
+            return llm
+    raise NoModelLoaded('no model that answers is loaded: llm = ipyllama.load("smollm2"), then ask(..., llm=llm)')
+
+
+def _fitting(llm: LLM, question: str, hits: Sequence[Hit], instruction: str, n_answer: int) -> Layout:
+    """The prompt with as many chunks as fit. Raises `PromptTooLong` where none does."""
+    room = llm.n_ctx - min(n_answer, llm.n_ctx // 4)
+    for n in range(len(hits), -1, -1):
+        layout = layout_for(llm.template, question, [hit.chunk for hit in hits[:n]], instruction)
+        size = len(layout.read(llm.vocab)[0])
+        if size < room and (n or not hits):
+            return layout
+    raise PromptTooLong(size, llm.n_ctx)

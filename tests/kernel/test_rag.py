@@ -1,0 +1,117 @@
+"""Answers from documents, as cells ask for them. The documents come from a retriever of the notebook's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from kernel.session import Kernel
+
+NOTEBOOK = r"""
+from ipyllama.rag import Chunk, Hit
+
+class Shelf:
+    texts = {
+        "mill.md": "The mill has three rooms. " * 12,
+        "castle.md": "The castle has nine rooms. <img src=x onerror=alert(1)></details><script>1</script> " * 6,
+        "harbour.md": "The harbour has no rooms. " * 12,
+    }
+    order = ["mill.md", "castle.md", "harbour.md"]
+
+    def search(self, query, k=4):
+        found = [Hit(Chunk(name, self.texts[name], name, "Rooms", 0), 1.0 / n)
+                 for n, name in enumerate(self.order, start=1)]
+        return found[:k]
+
+shelf = Shelf()
+"""
+
+
+@pytest.fixture
+def shelf(use: Callable[[str], Kernel]) -> Kernel:
+    kernel = use("llama")
+    kernel.run(NOTEBOOK)
+    return kernel
+
+
+def test_an_answer_carries_its_chunks(shelf: Kernel) -> None:
+    result = shelf.run("%%llama --rag {{shelf}} -k 2 -n 8 --out answer\nHow many rooms has the mill?", "a")
+    assert shelf.value("[hit.chunk.source for hit in answer.hits]") == ["castle.md", "mill.md"]
+    assert shelf.value("(answer.exact, answer.fused, answer.question)") == (
+        True,
+        False,
+        "How many rooms has the mill?",
+    )
+    below = result.bundles[-1]
+    assert "castle.md › Rooms" in below["text/plain"]
+    assert "<details" in below["text/html"]
+    assert "<img" not in below["text/html"]
+    assert "<script" not in below["text/html"]
+
+
+def test_documents_in_another_order_are_fused_and_checked(shelf: Kernel) -> None:
+    shelf.run("%%llama --rag {{shelf}} -n 4 --reuse fused --recompute 2 --out first\nWhat of the mill?", "a")
+    shelf.run('Shelf.texts = {"a-" + name: text for name, text in Shelf.texts.items()}', "b")
+    shelf.run('Shelf.order = ["a-harbour.md", "a-mill.md"]', "c")
+    again = shelf.run(
+        "%%llama --rag {{shelf}} -n 4 --reuse fused --recompute 2 --check --out again\nAnd of the harbour?", "d"
+    )
+    assert shelf.value("first.fused")
+    assert shelf.value("again.fused")
+    assert not shelf.value("again.exact")
+    usage = shelf.usage("again")
+    assert usage["restored"] + usage["reused"] > usage["computed"]
+    assert any("fused (approximate)" in bundle["text/plain"] for bundle in again.bundles)
+    assert "against exact: mean KL" in again.bundles[-1]["text/plain"]
+    assert len(shelf.value("again.divergence.kl")) == 4
+
+
+def test_search_shows_chunks(shelf: Kernel) -> None:
+    shown = shelf.run("%llama search {{shelf}} -k 1 rooms of the mill").bundles[-1]
+    assert "1 chunk for “rooms of the mill”" in shown["text/plain"]
+    assert "score 1" in shown["text/html"]
+
+
+def test_why_tells_of_a_better_order(shelf: Kernel) -> None:
+    shelf.run('Shelf.texts = {name: "Then: " + text for name, text in Shelf.texts.items()}')  # never read before
+    shelf.run('shelf.order = ["mill.md"]')
+    shelf.run("%%llama --rag {{shelf}} -n 2\nWhat of the mill?", "a")
+    shelf.run('shelf.order = ["castle.md", "mill.md"]')
+    shelf.run("%%llama --rag {{shelf}} -n 2 --out answer\nWhat of both?", "b")
+    assert "in the order [2] [1]" in shelf.value("answer.order")
+    shown = shelf.run("%llama why")
+    assert any("in the order [2] [1]" in bundle["text/plain"] for bundle in shown.bundles)
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        ("%%llama --rag {{nobody}}\nWhy?", "not a variable"),
+        ("%%llama --rag {{NOTHING}}\nWhy?", "a retriever has search"),
+        ("%%llama --rag {{shelf}} --chat x\nWhy?", "--chat"),
+        ("%%llama --check\nWhy?", "--rag"),
+        ("%llama search {{shelf}}", "a question is needed"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(shelf: Kernel, cell: str, said: str) -> None:
+    shelf.run("NOTHING = 7")
+    result = shelf.finish(shelf.start(cell))
+    assert not result.ok
+    assert said in result.error
+    assert len(result.error.splitlines()) == 1
+
+
+def test_what_cannot_be_moved_is_refused(use: Callable[[str], Kernel]) -> None:
+    kernel = use("mamba")
+    kernel.run(NOTEBOOK)
+    result = kernel.finish(kernel.start("%%llama --rag {{shelf}} --reuse fused\nWhy?"))
+    assert "CannotFuse" in result.error
+    assert "recurrent" in result.error
+    kernel.run("%%llama --rag {{shelf}} -n 2\nWhy?")
+
+
+def test_tab_completes(kernel: Kernel) -> None:
+    assert "%%llama --rag" in kernel.complete("%%llama --ra")
+    assert "%%llama --rag x --mode vector" in kernel.complete("%%llama --rag x --mode v")
+    assert "%llama index" in kernel.complete("%llama ind")
+    assert "%%llama --reuse fused" in kernel.complete("%%llama --reuse f")
