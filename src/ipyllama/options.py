@@ -16,7 +16,7 @@ from ipyllama.sampling import MAX_SEED, Range, SamplingOptions, as_texts, check_
 Reuse = Literal["exact", "token", "fused"]
 """What of an earlier prompt counts: what a cold run would compute bit for bit; everything up to the last common token,
 where logits may differ a little (docs/prefix-memory.md has measured figures); or, of a prompt with documents, also
-those that stood elsewhere: approximate (docs/rag.md has measured figures)."""
+those that stood elsewhere: approximate (docs/retrieval.md)."""
 MOST_ANSWERS: Final = 256
 """To one question: each is a turn, and a column where they are shown."""
 _RANGES: Final = {"max_tokens": Range(1, math.inf, whole=True), "recompute": Range(0, math.inf, whole=True)}
