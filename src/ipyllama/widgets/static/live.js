@@ -93,17 +93,6 @@ function drawCopy(answer, el) {
   return () => clearTimeout(timer);
 }
 
-// So the kernel knows that views are drawn here. A message of the widget would wait for the end of the cells that run;
-// a comm that is opened here, on a subshell where the kernel has those, does not.
-async function sayHello(model) {
-  model.send({ kind: "hello" });
-  const kernel = model.widget_manager?.kernel;
-  if (!kernel?.supportsSubshells) return;
-  const comm = kernel.createComm(model.get("hello"));
-  await comm.subshellStarted;
-  comm.open(); // the kernel closes it
-}
-
 export default {
   initialize({ model }) {
     const mine = new Set();
@@ -119,7 +108,7 @@ export default {
         });
       }
     });
-    sayHello(model);
+    say(model, { kind: "hello" }); // so the kernel knows that views are drawn here
     return () => mine.forEach((slot) => places.delete(slot));
   },
 };

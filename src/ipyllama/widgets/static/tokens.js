@@ -232,7 +232,7 @@ function render({ model, el, signal }) {
   stop.append(h("span", { className: "ipl-square", "aria-hidden": "true" }), "Stop");
   stop.addEventListener("click", () => {
     stop.disabled = true;
-    model.send({ kind: "stop" });
+    say(model, { kind: "stop" });
   });
   running.append(h("div", { className: "ipl-title" }, label, stop), written);
   const problem = h("div", { className: "ipl-problem", role: "alert", hidden: true });
@@ -245,7 +245,7 @@ function render({ model, el, signal }) {
     label.textContent = "asked for: it comes when the kernel is free";
     running.hidden = false;
     problem.hidden = true;
-    model.send({ kind: "branch", answer, at, token });
+    say(model, { kind: "branch", answer, at, token });
   }
   function more() {
     const all = model.get("answers");

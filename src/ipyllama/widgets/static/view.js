@@ -94,6 +94,25 @@ function h(tag, properties = {}, ...children) {
   return el;
 }
 
+// Tell the kernel something, also while a cell runs: on the control channel, where front end and kernel have it (say.py).
+function say(model, content) {
+  const kernel = model.widget_manager?.kernel;
+  if (!kernel?.sendControlMessage || !model.get("hears")) {
+    model.send(content);
+    return;
+  }
+  const header = {
+    msg_id: `${kernel.clientId}_${Date.now()}_${Math.random()}`,
+    msg_type: "ipyllama_say",
+    session: kernel.clientId,
+    username: kernel.username,
+    date: new Date().toISOString(),
+    version: "5.3",
+  };
+  const told = { slot: model.get("slot"), content };
+  kernel.sendControlMessage({ channel: "control", header, parent_header: {}, metadata: {}, content: told, buffers: [] });
+}
+
 // What the notebook's own Stop button does; false where this front end gives no way to it.
 async function interrupt(model, kernelId) {
   const kernel = model.widget_manager?.kernel;
