@@ -16,7 +16,7 @@ import psutil
 import zmq
 from jupyter_client import BlockingKernelClient, KernelManager
 
-PATIENCE = 120.0
+PATIENCE = float(os.environ.get("PATIENCE", 120))
 """Seconds before a test takes the kernel for hung. Nothing normal takes that long, even on a busy machine."""
 
 DEAD = 3
@@ -157,6 +157,7 @@ class Kernel:
         end = time.monotonic() + PATIENCE
         while not self.value(f"bool({condition})"):
             assert time.monotonic() < end, f"it never came: {condition}"
+            time.sleep(0.05)
 
     def interrupt(self) -> None:
         """What the Stop button does."""

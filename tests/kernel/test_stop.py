@@ -64,7 +64,7 @@ def while_a_cell_runs(kernel: Kernel, until: str) -> Callable[[], None]:
 
 def stop(kernel: Kernel, place: str, turns: int, *, busy: bool) -> None:
     """Stop the answer that is written in a view; it becomes a turn, interrupted."""
-    kernel.wait_until("running() and llm.n_busy")
+    kernel.wait_until("running() and llm.kv().count('generated') > 3")
     came = while_a_cell_runs(kernel, f"len(chat.all_turns) == {turns}") if busy else lambda: None
     kernel.say(place, kind="stop")
     came()
@@ -103,8 +103,8 @@ def test_a_branch_that_a_cell_waits_behind(notebook: Kernel) -> None:
     """The cell could not end before the branch, and the branch not before the cell."""
     place = slot(notebook.run(ASK_AND_STOP, cell="tokens"))
     notebook.say(place, kind="branch", answer=0, at=0, token=notebook.value("other"))
-    notebook.wait_until("running() and llm.n_busy")
-    waiting = notebook.start("%%llama -n 3 --raw\nHello")
+    notebook.wait_until("running() and llm.kv().count('generated') > 3")
+    waiting = notebook.start("%%llama -n 3 --raw --plain\nHello")
     shown = notebook.wait_for(waiting, "waiting: 1 answer ahead")
     notebook.say(place, kind="stop")
     assert notebook.finish(waiting, shown).ok

@@ -84,7 +84,7 @@ def test_stop_keeps_what_there_is(load: Load) -> None:
     turn.wait()
     view = turn.reply.token_view()
     tell(view, kind="branch", answer=0, at=0, token=300)
-    wait(lambda: view.running.get("text"))
+    wait(lambda: view.written)
     tell(view, kind="stop")
     wait(lambda: len(view.replies) == 2)
     assert view.replies[1].finish_reason == "interrupted"
@@ -100,7 +100,7 @@ def test_stopped_before_it_begins_it_is_no_turn(load: Load) -> None:
     tell(view, kind="branch", answer=0, at=3, token=300)
     tell(view, kind="stop")
     wait(lambda: len(seen) == 2)  # the front end was told that it began, and that it ended
-    assert (seen[0]["text"], seen[1], len(view.replies)) == ("", {}, 1)
+    assert (view.written, seen[1], len(view.replies)) == ("", {}, 1)
     job.cancel()
     assert len(view.replies[0].chat.all_turns) == 1
 
@@ -122,7 +122,11 @@ def test_what_cannot_be_branched_is_said(load: Load) -> None:
     view._handle_custom_msg("text", [])
     llm.close()
     tell(view, kind="branch", answer=0, at=0, token=300)
-    wait(lambda: "closed" in view.problem)
+    wait(lambda: f"{llm.name} was unloaded: load it again" in view.problem)
+    again = load("llama")  # the view goes on with it
+    tell(view, kind="branch", answer=0, at=0, token=300)
+    wait(lambda: len(view.replies) == 2)
+    assert view.replies[1].chat.llm is again
     assert len(view.replies) == 1
 
 

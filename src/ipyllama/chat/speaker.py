@@ -40,6 +40,9 @@ class Speaker(Protocol):
     @property
     def capability(self) -> Capability: ...
 
+    def standing(self) -> Speaker:
+        """This model, or where it was closed and loaded again since, the one that is open now."""
+
     def where(self, prompts: Sequence[Ledger]) -> list[Where]:
         """How much of each is in the context, in RAM and on disk."""
 

@@ -41,10 +41,13 @@ class TokenView(PlayView):
     _esm = play_script("tokens")
     _css = style("tokens")
     answers: traitlets.List[Any] = traitlets.List(help="what is shown of each answer, see `packed`").tag(sync=True)
-    running = traitlets.Dict(help="the branch that is being written: label, text; empty if none").tag(sync=True)
+    running = traitlets.Dict(help="the branch that is being written: label, text so far; empty if none").tag(
+        sync=True, to_json=lambda value, view: value and value | {"text": view.written}
+    )
 
     def __init__(self, reply: Reply) -> None:
         self.replies: list[Reply] = [reply]
+        self.written = ""  # of the branch that runs; the front end is told what is added
         self._job: Job | None = None
         self._stopped = threading.Event()
         super().__init__(answers=[packed(reply, "")])
@@ -86,7 +89,7 @@ class TokenView(PlayView):
                 return
             self._job = turn.chat.start_branch(turn, at, token)
             label = f'Branch at token {at}: "{_piece(turn, at, token)}"'
-            self.problem, self.running = "", {"label": label, "text": ""}
+            self.problem, self.written, self.running = "", "", {"label": label}
             if stopped.is_set():
                 self._job.cancel()
             self._add(self._job.run(_Growing(self)), label)
@@ -109,14 +112,16 @@ class _Growing:
     """Shows the events of a branch, at most twenty times a second."""
 
     def __init__(self, view: TokenView) -> None:
-        self._view, self._text, self._next = view, "", 0.0
+        self._view, self._text, self._next = view, "", 0.0  # the text that is not sent yet
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Delta):
             self._text += event.text
             if (now := time.monotonic()) >= self._next:
                 self._next = now + INTERVAL
-                self._view.running = self._view.running | {"text": self._text}
+                self._view.written += self._text
+                self._view.send({"kind": "text", "text": self._text})
+                self._text = ""
 
 
 def packed(reply: Reply, label: str) -> dict[str, Any]:

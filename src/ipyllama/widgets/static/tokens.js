@@ -264,6 +264,7 @@ function render({ model, el, signal }) {
   }
   model.on("change:answers", more);
   model.on("change:running", grow);
+  model.on("msg:custom", ({ kind, text }) => kind === "text" && written.append(text));
   tellWhenLeft(model, el, signal);
   more();
   grow();
