@@ -21,6 +21,9 @@ from ipyllama.widgets.view import WidgetView
 get_ipython().magics_manager.registry["LlamaMagics"].front.greet()
 chat = get_ipython().magics_manager.registry['LlamaMagics'].session.chat(llm, None, "")
 endless = dict(max_tokens=4000, temperature=0, logit_bias={llm.vocab.eos: float("-inf")})
+def writing():
+    time.sleep(0.5)  # until the map shows this answer, and not the one before
+    return running() and llm.kv().count("generated") > 3
 def running(): return any(getattr(view, "_job", None) is not None for view in WidgetView._all)
 """
 ASK_AND_STOP = """
@@ -64,7 +67,7 @@ def while_a_cell_runs(kernel: Kernel, until: str) -> Callable[[], None]:
 
 def stop(kernel: Kernel, place: str, turns: int, *, busy: bool) -> None:
     """Stop the answer that is written in a view; it becomes a turn, interrupted."""
-    kernel.wait_until("running() and llm.kv().count('generated') > 3")
+    kernel.wait_until("writing()")
     came = while_a_cell_runs(kernel, f"len(chat.all_turns) == {turns}") if busy else lambda: None
     kernel.say(place, kind="stop")
     came()
@@ -103,7 +106,7 @@ def test_a_branch_that_a_cell_waits_behind(notebook: Kernel) -> None:
     """The cell could not end before the branch, and the branch not before the cell."""
     place = slot(notebook.run(ASK_AND_STOP, cell="tokens"))
     notebook.say(place, kind="branch", answer=0, at=0, token=notebook.value("other"))
-    notebook.wait_until("running() and llm.kv().count('generated') > 3")
+    notebook.wait_until("writing()")
     waiting = notebook.start("%%llama -n 3 --raw --plain\nHello")
     shown = notebook.wait_for(waiting, "waiting: 1 answer ahead")
     notebook.say(place, kind="stop")

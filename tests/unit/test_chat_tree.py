@@ -51,6 +51,9 @@ class Parrot:
         self.options: list[GenerateOptions] = []
         self.prompts: list[str] = []
 
+    def standing(self) -> Parrot:
+        return self
+
     def generate(
         self,
         ledger: Ledger,
