@@ -120,7 +120,7 @@ def test_when_the_model_is_gone_each_says_what_to_do(views: Any, tiny: Callable[
     cache.get_by_role("button", name="Verify").click()
     expect(cache.get_by_role("status")).to_have_text("All blocks are sound", timeout=15_000)
     cache.locator(".ipl-row").first.click()
-    cache.get_by_role("button", name="Pin").click()
+    cache.get_by_role("button", name="Pin", exact=True).click()
     expect(cache.get_by_role("status")).to_contain_text("is pinned")
     # loaded again, the views go on
     notebook.cell(0).locator(".cm-content").fill(f'%llama load "{tiny("llama-bigram")}" --threads 1')
@@ -158,7 +158,7 @@ def test_in_notebook_7(chromium: Any, tiny: Callable[[str], Path], tmp_path: Pat
             live(notebook, "kv").locator("canvas").press("Home")
             expect(live(notebook, "kv").locator(".ipl-kv-tip")).to_have_text(re.compile("^cell 0: "))
             live(notebook, "cache").locator(".ipl-row").first.click()
-            live(notebook, "cache").get_by_role("button", name="Pin").click()
+            live(notebook, "cache").get_by_role("button", name="Pin", exact=True).click()
             expect(live(notebook, "cache").get_by_role("status")).to_contain_text("is pinned")
             assert notebook.page.evaluate("() => window.hit ?? 0") == 0
     finally:

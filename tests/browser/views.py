@@ -8,7 +8,7 @@ from typing import Any, Final
 HOSTILE: Final = """<img src=x onerror="window.hit=1"></script><script>window.hit=2</script>"""
 BEFORE: Final = (
     "import os, tempfile\nos.environ['IPYLLAMA_PREFIX_DIR'] = tempfile.mkdtemp()\n"
-    "%load_ext ipyllama\n%llama load \"{path}\" --threads 1\nimport ipyllama\n(llm,) = ipyllama.loaded()"
+    '%load_ext ipyllama\n%llama load "{path}" --threads 1\nimport ipyllama\n(llm,) = ipyllama.loaded()'
 )
 
 
@@ -27,7 +27,7 @@ VIEWS: Final = {
     "answer": View(f"%%llama -n 30 -t 0\nabc {HOSTILE}", ".ipl-finished", "prompt tokens"),
     "tokens": View(f"%%llama --show tokens -n 24 -t 0\nxyz {HOSTILE}", ".ipl-tokens", "perplexity"),
     "kv": View("%llama kv", ".ipl-kv", "in use"),
-    "tree": View("%llama tree", ".ipl-tree", "window.hit=2"),
+    "tree": View("%llama tree", ".ipl-tree", "xyz <img src=x"),
     "cache": View("%llama cache flush\n%llama cache", ".ipl-cache", "Prefix memory"),
     "panel": View("%llama chat", ".ipl-panel", "window.hit=2"),
     "lab": View(f"llm.sampling_lab('abc ' + {HOSTILE!r}, temperature=0.8)", ".ipl-lab", "candidates"),

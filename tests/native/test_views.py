@@ -123,11 +123,11 @@ def test_what_cannot_be_branched_is_said(load: Load) -> None:
     llm.close()
     tell(view, kind="branch", answer=0, at=0, token=300)
     wait(lambda: f"{llm.name} was unloaded: load it again" in view.problem)
+    assert len(view.replies) == 1
     again = load("llama")  # the view goes on with it
     tell(view, kind="branch", answer=0, at=0, token=300)
     wait(lambda: len(view.replies) == 2)
     assert view.replies[1].chat.llm is again
-    assert len(view.replies) == 1
 
 
 def test_two_views_on_one_model_wait_for_each_other(load: Load) -> None:

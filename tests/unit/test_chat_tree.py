@@ -42,6 +42,7 @@ class Parrot:
     name = "parrot"
     weights = "feathers"
     n_ctx = 100_000
+    closed = False
 
     def __init__(self, source: str | None = CHATML) -> None:
         self.vocab = Bytes()

@@ -40,6 +40,9 @@ class Speaker(Protocol):
     @property
     def capability(self) -> Capability: ...
 
+    @property
+    def closed(self) -> bool: ...
+
     def standing(self) -> Speaker:
         """This model, or where it was closed and loaded again since, the one that is open now."""
 

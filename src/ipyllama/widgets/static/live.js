@@ -109,6 +109,15 @@ export default {
       }
     });
     say(model, { kind: "hello" }); // so the kernel knows that views are drawn here
-    return () => mine.forEach((slot) => places.delete(slot));
+    const forget = whenKernelEnds(model, () => {
+      for (const answer of [...mine].map(answerOf).filter(({ ended }) => !ended)) {
+        Object.assign(answer, { ended: true, share: null, line: "not finished: the kernel has ended. Run the cell again" });
+        for (const change of answer.changed) change();
+      }
+    });
+    return () => {
+      forget();
+      mine.forEach((slot) => places.delete(slot));
+    };
   },
 };

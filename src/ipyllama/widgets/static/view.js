@@ -58,6 +58,14 @@ function listening(model, signal) {
   };
 }
 
+// A kernel that starts anew, or is gone, knows nothing of the views that it made.
+function whenKernelEnds(model, end) {
+  const changes = model.widget_manager?.kernel?.statusChanged;
+  const look = (kernel, status) => ["restarting", "autorestarting", "terminating", "dead"].includes(status) && end();
+  changes?.connect(look);
+  return () => changes?.disconnect(look);
+}
+
 // The module of a widget: `export default live(render)`, with render({ model, el, signal }) as anywidget calls it. The
 // signal ends when the view goes: pass it to addEventListener. What `prepare({ model })` returns, once, is `shared` by all
 // views.
@@ -75,7 +83,12 @@ function live(render, prepare = () => {}) {
           remove();
         };
       });
-      return () => places.delete(name);
+      const end = () => places.delete(name); // the static form is left
+      const forget = whenKernelEnds(model, end);
+      return () => {
+        forget();
+        end();
+      };
     },
     render({ model, el, signal }) {
       return render({ model, el, signal, shared: prepare({ model }) });
@@ -125,7 +138,11 @@ async function interrupt(model, kernelId) {
   const base = JSON.parse(config.textContent).baseUrl ?? "/";
   const token = document.cookie.match(/(?:^|; )_xsrf=([^;]*)/)?.[1] ?? "";
   const url = `${base}api/kernels/${encodeURIComponent(kernelId)}/interrupt`;
-  return (await fetch(url, { method: "POST", headers: { "X-XSRFToken": token } })).ok;
+  try {
+    return (await fetch(url, { method: "POST", headers: { "X-XSRFToken": token } })).ok;
+  } catch {
+    return false; // the server is gone
+  }
 }
 
 async function copyText(text) {
