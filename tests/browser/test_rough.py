@@ -13,6 +13,7 @@ Open = Callable[..., Any]
 expect = playwright.expect
 ENDLESS = "%%llama --raw -t 0 -n 6000 --logit-bias 2=-inf --logit-bias 0=-inf\n1, 2, 3, 4, 5, 6, 7, 8,"
 KERNEL = "jupyterapp.shell.currentWidget.sessionContext.session.kernel"
+CHAT = "chat = get_ipython().magics_manager.registry['LlamaMagics'].session.conversation()"
 WRITE = """
 import time
 from ipyllama.display.views import display_here
@@ -93,7 +94,7 @@ def test_two_views_of_one_conversation_and_clicks_while_it_is_busy(smol: Open) -
         "%llama tree",
         "%%llama --show tokens -n 10 -t 0\nName a river.",
         ENDLESS,
-        "chat = get_ipython().magics_manager.registry['LlamaMagics'].session.conversation()\nprint(len(chat.all_turns))",
+        f"{CHAT}\nprint(len(chat.all_turns))",
     )
     for index in (1, 2, 3, 4):
         notebook.run(index)

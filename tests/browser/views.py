@@ -49,7 +49,8 @@ OVERFLOW: Final = """root => {
     if ((box.right > edge.right + 1 || box.left < edge.left - 1) && !inScroll(el)) found.push(`out of it: ${name}`);
     if (el.tagName === "BUTTON" && el.scrollWidth > el.clientWidth + 1) found.push(`cut off: ${name}`);
   }
-  if (root.scrollWidth > root.clientWidth + 1 && getComputedStyle(root).overflowX === "visible") found.push("wider than its place");
+  if (root.scrollWidth > root.clientWidth + 1 && getComputedStyle(root).overflowX === "visible")
+    found.push("wider than its place");
   return found;
 }"""
 

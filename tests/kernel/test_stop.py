@@ -1,4 +1,4 @@
-"""Stop in the views, as JupyterLab says it, whatever the version of ipykernel: `make ipykernels` runs these with several.
+"""Stop in the views, as JupyterLab says it, whatever the version of ipykernel: `make ipykernels` tries several.
 
 Stop of a live answer is that of the notebook: test_interrupt.py.
 """

@@ -1,7 +1,7 @@
 """What views say to the kernel while cells run.
 
-Messages on a widget's own comm wait for the end of the running cell in ipykernel 6 and 7.4. Those on the control channel
-wait in none: the kernel handles them on a thread of its own.
+Messages on a widget's own comm wait for the end of the running cell in ipykernel 6 and 7.4. Those on the control
+channel wait in none: the kernel handles them on a thread of its own.
 """
 
 from __future__ import annotations
