@@ -30,8 +30,8 @@ VIEWS: Final = {
     "tree": View("%llama tree", ".ipl-tree", "xyz <img src=x"),
     "cache": View("%llama cache flush\n%llama cache", ".ipl-cache", "Prefix memory"),
     "panel": View("%llama chat", ".ipl-panel", "window.hit=2"),
-    "lab": View(f"llm.sampling_lab('abc ' + {HOSTILE!r}, temperature=0.8)", ".ipl-lab", "candidates"),
-    "next token": View("llm.next_token('abc', temperature=0.8)", "", "candidates"),
+    "lab": View(f"llm.sampling_lab('abc ' + {HOSTILE!r}, temperature=0.8)", ".ipl-lab", "in the vocabulary"),
+    "next token": View("llm.next_token('abc', temperature=0.8)", "", "in the vocabulary"),
 }
 
 # What stands out of a view, or is cut off in it, but for what scrolls or ends with an ellipsis.

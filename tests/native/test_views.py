@@ -48,7 +48,11 @@ def test_what_is_drawn_is_what_the_reply_tells(load: Load) -> None:
     others = np.frombuffer(drawn["others"], np.int32).reshape(len(tokens), drawn["n_top"])
     assert others.tolist() == [[other.id for other in token.top] for token in tokens]
     assert "".join(drawn["texts"]).startswith(turn.text)
-    assert all(drawn["pieces"][str(other.id)][1] == other.bytes.hex(" ") for token in tokens for other in token.top)
+    known = np.frombuffer(drawn["known"], np.int32).tolist()
+    pieces = dict(zip(known, drawn["known_bytes"].split("\n"), strict=True))
+    assert all(pieces[other.id] == other.bytes.hex(" ") for token in tokens for other in token.top)
+    assert known == sorted(known)
+    assert len(drawn["known_texts"].split("\n")) == len(known)
     assert (drawn["branches"], len(drawn["likely"]), len(drawn["open"])) == (True, len(tokens), len(tokens))
     assert packed(Reply("", logprobs=()), "")["n_top"] == 0
 

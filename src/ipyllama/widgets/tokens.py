@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -24,7 +23,6 @@ from ipyllama.display.tokens import (
 )
 from ipyllama.engine import Job
 from ipyllama.errors import LlamaError
-from ipyllama.logprobs import TokenLogprob
 from ipyllama.reply import Delta, Event, Reply
 from ipyllama.widgets.play import PlayView, play_script
 from ipyllama.widgets.view import Bundle, style
@@ -82,6 +80,7 @@ class TokenView(PlayView):
                 self.stop()
 
     def _branch(self, answer: int, at: int, token: int, stopped: threading.Event) -> None:
+        self.problem = ""  # the same problem once more is a change, too
         try:
             turn = self.replies[answer]
             if not isinstance(turn, Turn) or turn.chat is None or turn.logprobs is None:
@@ -89,7 +88,7 @@ class TokenView(PlayView):
                 return
             self._job = turn.chat.start_branch(turn, at, token)
             label = f'Branch at token {at}: "{_piece(turn, at, token)}"'
-            self.problem, self.written, self.running = "", "", {"label": label}
+            self.written, self.running = "", {"label": label}
             if stopped.is_set():
                 self._job.cancel()
             self._add(self._job.run(_Growing(self)), label)
@@ -97,6 +96,7 @@ class TokenView(PlayView):
             self.problem = str(error)
         finally:
             self._job, self.running = None, NOTHING
+            self.send({"kind": "ended"})  # also where it never ran
 
     def _add(self, reply: Reply, label: str) -> None:
         if not reply.tokens:
@@ -128,8 +128,8 @@ def packed(reply: Reply, label: str) -> dict[str, Any]:
     """What the front end draws of an answer: texts, and numbers by column.
 
     `ids`, `logprobs`, `entropies`: shape (n,), int32 and float32; `likely` and `open`: levels of colour, uint8;
-    `others` and `chances`: shape (n, k), the alternatives, int32 with -1 where there are fewer, and float32. `pieces`
-    has text and bytes of every id.
+    `others` and `chances`: shape (n, k), the alternatives, int32 with -1 where there are fewer, and float32. `known`:
+    all ids in order, int32; `known_texts` and `known_bytes`: a line for each of them.
     """
     tokens = reply.logprobs or ()
     k = max((len(each.top) for each in tokens), default=0)
@@ -137,13 +137,16 @@ def packed(reply: Reply, label: str) -> dict[str, Any]:
     for row, each in enumerate(tokens):
         others[row, : len(each.top)] = [other.id for other in each.top]
         chances[row, : len(each.top)] = [other.logprob for other in each.top]
+    known = sorted({other.id: other.bytes for each in tokens for other in (each, *each.top)}.items())
     return {
         "title": _title(reply, label),
         "label": label,
         "summary": summary(tokens),
         "branches": isinstance(reply, Turn) and reply.chat is not None,
         "texts": token_texts(each.bytes for each in tokens),
-        "pieces": _pieces(tokens),
+        "known": np.array([token for token, _ in known], np.int32).tobytes(),
+        "known_texts": "\n".join(token_text(piece) for _, piece in known),
+        "known_bytes": "\n".join(piece.hex(" ") for _, piece in known),
         "n_top": k,
         "ids": np.array([each.id for each in tokens], np.int32).tobytes(),
         "logprobs": np.array([each.logprob for each in tokens], np.float32).tobytes(),
@@ -153,11 +156,6 @@ def packed(reply: Reply, label: str) -> dict[str, Any]:
         "others": others.tobytes(),
         "chances": chances.tobytes(),
     }
-
-
-def _pieces(tokens: Sequence[TokenLogprob]) -> dict[str, list[str]]:
-    found = {other.id: other.bytes for each in tokens for other in (each, *each.top)}
-    return {str(token): [token_text(piece), piece.hex(" ")] for token, piece in found.items()}
 
 
 def _piece(turn: Turn, at: int, token: int) -> str:

@@ -2,8 +2,8 @@
 
 // Tokens are put into the page in chunks, one a frame, and the browser leaves out those that are not in sight. A chunk
 // ends with a line where it can.
-const CHUNK = 512;
-const LONGEST = 1024;
+const CHUNK = 256;
+const LONGEST = 512;
 
 function column(data, Kind) {
   return new Kind(data.buffer.slice(data.byteOffset, data.byteOffset + data.byteLength));
@@ -19,17 +19,31 @@ function unpack(answer) {
     open: column(answer.open, Uint8Array),
     others: column(answer.others, Int32Array),
     chances: column(answer.chances, Float32Array),
+    known: column(answer.known, Int32Array),
+    known_texts: answer.known_texts.split("\n"),
+    known_bytes: answer.known_bytes.split("\n"),
   };
 }
 
+// Text and bytes of a token.
+function pieceOf({ known, known_texts, known_bytes }, id) {
+  let [first, last] = [0, known.length - 1];
+  while (first < last) {
+    const middle = (first + last) >> 1;
+    if (known[middle] < id) first = middle + 1;
+    else last = middle;
+  }
+  return [known_texts[first], known_bytes[first]];
+}
+
 function describe(answer, number) {
-  const [text] = answer.pieces[answer.ids[number]];
+  const [text] = pieceOf(answer, answer.ids[number]);
   return `token ${number}: ${text}, ${share(Math.exp(answer.logprobs[number]))}, ${answer.entropies[number].toFixed(2)} bits`;
 }
 
 // What is known of one token; `branch(at, token)` where it can be branched. Returns the element.
 function drawDetail(answer, number, branch) {
-  const [text, bytes] = answer.pieces[answer.ids[number]];
+  const [text, bytes] = pieceOf(answer, answer.ids[number]);
   const fact = (name, value) => h("span", { className: "ipl-fact" }, h("span", { className: "ipl-name" }, name), value);
   const facts = h(
     "div",
@@ -44,16 +58,17 @@ function drawDetail(answer, number, branch) {
   const list = h("div", { className: "ipl-others", role: "group", "aria-label": "What could stand there" });
   for (let i = number * answer.n_top; i < (number + 1) * answer.n_top && answer.others[i] >= 0; i++) {
     const id = answer.others[i];
+    const [other] = pieceOf(answer, id);
     const chance = share(Math.exp(answer.chances[i]));
     const taken = id === answer.ids[number];
     const label = taken ? "this token" : `id ${id}` + (branch ? ": branch here" : "");
-    const shown = [h("span", { className: "ipl-code" }, `"${answer.pieces[id][0]}"`), h("span", { className: "ipl-chance" }, chance)];
+    const shown = [h("span", { className: "ipl-code" }, `"${other}"`), h("span", { className: "ipl-chance" }, chance)];
     const item = h(branch && !taken ? "button" : "span", { className: "ipl-button ipl-other", title: label, ...KEYS }, ...shown);
     item.style.setProperty("--share", `${(100 * Math.exp(answer.chances[i])).toFixed(1)}%`);
     if (taken) item.classList.add("ipl-taken");
     else if (branch) {
       item.type = "button";
-      item.setAttribute("aria-label", `branch with ${answer.pieces[id][0]}, ${chance}`);
+      item.setAttribute("aria-label", `branch with ${other}, ${chance}`);
       item.addEventListener("click", () => branch(number, id));
     }
     list.append(item);
@@ -264,7 +279,10 @@ function render({ model, el, signal }) {
   }
   model.on("change:answers", more);
   model.on("change:running", grow);
-  model.on("msg:custom", ({ kind, text }) => kind === "text" && written.append(text));
+  model.on("msg:custom", ({ kind, text }) => {
+    if (kind === "text") written.append(text);
+    if (kind === "ended") running.hidden = true;
+  });
   tellWhenLeft(model, el, signal);
   more();
   grow();
