@@ -124,6 +124,14 @@ def test_when_the_model_is_gone_each_says_what_to_do(views: Any, tiny: Callable[
     cache.locator(".ipl-row").first.click()
     cache.get_by_role("button", name="Pin", exact=True).click()
     expect(cache.get_by_role("status")).to_contain_text("is pinned")
+    # a page that is opened now shows them, too, and nothing went wrong in the kernel
+    notebook.save()
+    notebook.page.reload(wait_until="domcontentloaded")
+    expect(live(notebook, "kv")).to_contain_text("it was unloaded: load it again", timeout=30_000)
+    expect(live(notebook, "lab").get_by_role("button", name="Draw", exact=True)).to_be_enabled()
+    expect(notebook.page.locator("body")).not_to_contain_text("Traceback")
+    tokens.locator(".t").nth(2).click()
+    panel.get_by_role("textbox", name="Message").fill("Hello")
     # loaded again, the views go on
     notebook.cell(0).locator(".cm-content").fill(f'%llama load "{tiny("llama-bigram")}" --threads 1')
     notebook.run(0)
