@@ -167,6 +167,8 @@ def test_in_notebook_7(chromium: Any, tiny: Callable[[str], Path], tmp_path: Pat
             expect(live(notebook, "tokens").locator(".ipl-answer")).to_have_count(2, timeout=30_000)
             live(notebook, "kv").locator("canvas").press("Home")
             expect(live(notebook, "kv").locator(".ipl-kv-tip")).to_have_text(re.compile("^cell 0: "))
+            live(notebook, "cache").get_by_role("button", name="Read again").click()
+            notebook.page.wait_for_timeout(1000)
             live(notebook, "cache").locator(".ipl-row").first.click()
             live(notebook, "cache").get_by_role("button", name="Pin", exact=True).click()
             expect(live(notebook, "cache").get_by_role("status")).to_contain_text("is pinned")
