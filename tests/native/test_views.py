@@ -60,6 +60,8 @@ def test_what_is_drawn_is_what_the_reply_tells(load: Load) -> None:
 def test_a_click_branches_and_the_branch_can_be_branched(load: Load) -> None:
     turn = asked(load("llama"))
     view = turn.token_view()
+    sent: list[object] = []
+    view.observe(sent.append, "answers")
     token = turn.logprobs[3].top[1].id
     tell(view, kind="branch", answer=0, at=3, token=token)
     wait(lambda: len(view.replies) == 2 and not view.running)
@@ -74,6 +76,8 @@ def test_a_click_branches_and_the_branch_can_be_branched(load: Load) -> None:
     assert view.replies[2].tokens[:5] == branch.tokens[:5]
     text = str(view)
     assert text.count("perplexity") == 3
+    assert sent == []  # not all of them again with each
+    assert len(view.get_state("answers")["answers"]) == 3
     assert view.bundle()["text/html"].count("Branch at token") == 2
     tell(view, kind="left")
     wait(lambda: not view.dirty)

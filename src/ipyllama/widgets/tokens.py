@@ -28,6 +28,8 @@ from ipyllama.widgets.play import PlayView, play_script
 from ipyllama.widgets.view import Bundle, style
 
 NOTHING: Final[dict[str, Any]] = {}
+COLUMNS: Final = ("ids", "logprobs", "entropies", "likely", "open", "others", "chances", "known")
+"""What is bytes of a packed answer, in the order in which it is sent."""
 
 
 class TokenView(PlayView):
@@ -104,7 +106,10 @@ class TokenView(PlayView):
         if isinstance(reply, Turn) and reply.chat is not None:
             label += f" · turn {reply.chat.number(reply)}, the next cell continues from it"
         self.replies.append(reply)
-        self.answers = [*self.answers, packed(reply, label)]
+        new = packed(reply, label)
+        self.answers.append(new)  # for a page that is new; those that are there have the others
+        texts = {key: value for key, value in new.items() if key not in COLUMNS}
+        self.send({"kind": "answer", "answer": texts}, [new[key] for key in COLUMNS])
         self.changed()
 
 

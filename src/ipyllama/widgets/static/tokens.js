@@ -5,24 +5,37 @@
 const CHUNK = 256;
 const LONGEST = 512;
 
-function column(data, Kind) {
-  return new Kind(data.buffer.slice(data.byteOffset, data.byteOffset + data.byteLength));
-}
+// As tokens.py has them, in this order.
+const COLUMNS = {
+  ids: Int32Array,
+  logprobs: Float32Array,
+  entropies: Float32Array,
+  likely: Uint8Array,
+  open: Uint8Array,
+  others: Int32Array,
+  chances: Float32Array,
+  known: Int32Array,
+};
 
 function unpack(answer) {
-  return {
-    ...answer,
-    ids: column(answer.ids, Int32Array),
-    logprobs: column(answer.logprobs, Float32Array),
-    entropies: column(answer.entropies, Float32Array),
-    likely: column(answer.likely, Uint8Array),
-    open: column(answer.open, Uint8Array),
-    others: column(answer.others, Int32Array),
-    chances: column(answer.chances, Float32Array),
-    known: column(answer.known, Int32Array),
-    known_texts: answer.known_texts.split("\n"),
-    known_bytes: answer.known_bytes.split("\n"),
-  };
+  const columns = Object.entries(COLUMNS).map(([name, Kind]) => {
+    const { buffer, byteOffset, byteLength } = answer[name];
+    return [name, new Kind(buffer.slice(byteOffset, byteOffset + byteLength))];
+  });
+  const [known_texts, known_bytes] = [answer.known_texts, answer.known_bytes].map((lines) => lines.split("\n"));
+  return { ...answer, ...Object.fromEntries(columns), known_texts, known_bytes };
+}
+
+// The answers, kept for all views of them: each is sent once.
+function collect({ model }) {
+  const shared = { answers: model.get("answers").map(unpack), drawings: new Set() };
+  model.on("msg:custom", ({ kind, answer }, buffers) => {
+    if (kind !== "answer") return;
+    const columns = Object.keys(COLUMNS).map((name, n) => [name, buffers[n]]);
+    shared.answers.push(unpack({ ...answer, ...Object.fromEntries(columns) }));
+    for (const draw of shared.drawings) draw();
+  });
+  return shared;
 }
 
 // Text and bytes of a token.
@@ -237,7 +250,7 @@ function drawToggle(el, model) {
   return group;
 }
 
-function render({ model, el, signal }) {
+function render({ model, el, signal, shared }) {
   el.classList.add("ipl-tokens");
   const answers = h("div", { className: "ipl-answers" });
   const running = h("section", { className: "ipl-running", hidden: true });
@@ -263,10 +276,9 @@ function render({ model, el, signal }) {
     say(model, { kind: "branch", answer, at, token });
   }
   function more() {
-    const all = model.get("answers");
-    while (answers.children.length < all.length) {
+    while (answers.children.length < shared.answers.length) {
       const number = answers.children.length;
-      const answer = unpack(all[number]);
+      const answer = shared.answers[number];
       answers.append(drawTokens(answer, signal, answer.branches ? (at, token) => ask(number, at, token) : null));
     }
   }
@@ -277,7 +289,8 @@ function render({ model, el, signal }) {
     label.textContent = now.label;
     written.textContent = now.text;
   }
-  model.on("change:answers", more);
+  shared.drawings.add(more);
+  signal.addEventListener("abort", () => shared.drawings.delete(more));
   model.on("change:running", grow);
   model.on("msg:custom", ({ kind, text }) => {
     if (kind === "text") written.append(text);
@@ -289,4 +302,4 @@ function render({ model, el, signal }) {
   tellProblem(model, problem);
 }
 
-export default live(render);
+export default live(render, collect);
