@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -131,3 +132,28 @@ def test_a_long_answer_odd_characters_and_words_from_the_right(bigram: Open) -> 
     assert notebook.out(2).locator("p").nth(1).evaluate("p => getComputedStyle(p).direction") == "ltr"
     notebook.run(3)
     assert len(notebook.out(3).locator("p").first.inner_text()) == 1_000_000 - 1
+
+
+def test_two_notebooks_on_one_kernel(bigram: Open) -> None:
+    """The second one brings the views of the kernel to life once more, and takes only its own with it."""
+    notebook = bigram("%llama kv", "%llama chat")
+    notebook.run(1)
+    notebook.run(2)
+    page = notebook.page
+    shutil.copy(notebook.path, notebook.lab.root / "second.ipynb")
+    page.evaluate(
+        f"""async () => {{
+            const kernel = {{ id: {KERNEL}.id }};
+            await jupyterapp.commands.execute('docmanager:open', {{ path: 'second.ipynb', factory: 'Notebook', kernel }});
+        }}"""
+    )
+    expect(page.locator(".jp-NotebookPanel")).to_have_count(2)
+    page.wait_for_timeout(3000)
+    page.evaluate("() => { jupyterapp.commands.execute('application:close') }")
+    expect(page.locator(".jp-NotebookPanel")).to_have_count(1)
+    page.wait_for_timeout(1000)
+    expect(notebook.out(1).locator("canvas")).to_be_visible()
+    panel = notebook.out(2).locator(".ipl-panel")
+    panel.get_by_role("textbox", name="Message").fill("abc")
+    panel.get_by_role("button", name="Send").click()
+    expect(panel.locator(".ipl-cost")).to_contain_text("prompt tokens", timeout=30_000)

@@ -1,20 +1,22 @@
 // Shared by the widgets of ipyllama. A notebook holds static HTML in slots, <div class="ipyllama-slot" data-ipyllama="NAME">,
 // and the live view of that name is drawn over it, wherever and whenever such a slot is in the page.
 
-const places = (globalThis[Symbol.for("ipyllama.places.1")] ??= (() => {
-  const views = new Map(); // name -> (slot) => what takes the view away again
+const places = (globalThis[Symbol.for("ipyllama.places.2")] ??= (() => {
+  const views = new Map(); // name -> [(slot) => what takes the view away again]: two notebooks may have one kernel
   const drawn = new Map(); // slot -> { view, remove }
   const slots = document.getElementsByClassName("ipyllama-slot");
 
+  const newest = (slot) => views.get(slot.dataset.ipyllama)?.at(-1);
+
   function look() {
     for (const [slot, { view, remove }] of drawn) {
-      if (!slot.isConnected || views.get(slot.dataset.ipyllama) !== view) {
+      if (!slot.isConnected || newest(slot) !== view) {
         drawn.delete(slot);
         remove();
       }
     }
     for (const slot of slots) {
-      const view = views.get(slot.dataset.ipyllama);
+      const view = newest(slot);
       if (view && !drawn.has(slot)) drawn.set(slot, { view, remove: view(slot) });
     }
   }
@@ -22,12 +24,13 @@ const places = (globalThis[Symbol.for("ipyllama.places.1")] ??= (() => {
   new MutationObserver(look).observe(document.body, { childList: true, subtree: true });
 
   return {
-    set(name, view) {
-      views.set(name, view);
+    add(name, view) {
+      views.set(name, [...(views.get(name) ?? []), view]);
       look();
     },
-    delete(name) {
-      views.delete(name);
+    remove(name, view) {
+      views.set(name, views.get(name)?.filter((other) => other !== view) ?? []);
+      if (!views.get(name).length) views.delete(name);
       look();
     },
   };
@@ -74,7 +77,7 @@ function live(render, prepare = () => {}) {
     initialize({ model }) {
       const name = model.get("slot");
       const shared = prepare({ model });
-      places.set(name, (slot) => {
+      const view = (slot) => {
         const gone = new AbortController();
         const draw = (el) => render({ model: listening(model, gone.signal), el, signal: gone.signal, shared });
         const remove = drawIn(slot, draw, { over: true });
@@ -82,8 +85,9 @@ function live(render, prepare = () => {}) {
           gone.abort();
           remove();
         };
-      });
-      const end = () => places.delete(name); // the static form is left
+      };
+      places.add(name, view);
+      const end = () => places.remove(name, view); // the static form is left
       const forget = whenKernelEnds(model, end);
       return () => {
         forget();
