@@ -144,7 +144,8 @@ def test_two_notebooks_on_one_kernel(bigram: Open) -> None:
     page.evaluate(
         f"""async () => {{
             const kernel = {{ id: {KERNEL}.id }};
-            await jupyterapp.commands.execute('docmanager:open', {{ path: 'second.ipynb', factory: 'Notebook', kernel }});
+            const second = {{ path: 'second.ipynb', factory: 'Notebook', kernel }};
+            await jupyterapp.commands.execute('docmanager:open', second);
         }}"""
     )
     expect(page.locator(".jp-NotebookPanel")).to_have_count(2)
