@@ -40,9 +40,8 @@ test: $(READY)  ## run the tests (ARGS="-k name" picks some)
 	@[ -n "$$(command -v $(CHROMIUM))" ] || echo "LEFT OUT: all tests in a real browser, because there is no Chromium" \
 	  "(apt install chromium fonts-dejavu-core, or set CHROMIUM to its path)"
 
-ipykernels: $(READY)  ## run the tests of Stop with ipykernel 6, 7.0, 7.2, 7.3 and 7.4 (ARGS="-k panel")
+ipykernels: $(READY)  ## run the tests of Stop with ipykernel 6, 7.0, 7.2, 7.3 and 7.4: some minutes
 	@$(RUN) tests/on_ipykernel.py all -m pytest tests/kernel/test_stop.py tests/kernel/test_interrupt.py $(ARGS)
-	@[ -z "$$(command -v $(CHROMIUM))" ] || $(RUN) tests/on_ipykernel.py all -m pytest tests/browser -k stop $(ARGS)
 
 fuzz: $(READY)  ## 50,000 damaged states, model files, and objects called at random (ARGS="--cases 1000 --seed 7")
 	@for target in state gguf calls; do PYTHONPATH=tests $(RUN) -m fuzz $$target --cases 50000 $(ARGS) || exit 1; done
