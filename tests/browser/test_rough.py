@@ -150,7 +150,7 @@ def test_two_notebooks_on_one_kernel(bigram: Open) -> None:
     )
     expect(page.locator(".jp-NotebookPanel")).to_have_count(2)
     page.wait_for_timeout(3000)
-    page.evaluate("() => { jupyterapp.commands.execute('application:close') }")
+    page.evaluate("() => jupyterapp.shell.currentWidget.dispose()")
     expect(page.locator(".jp-NotebookPanel")).to_have_count(1)
     page.wait_for_timeout(1000)
     expect(notebook.out(1).locator("canvas")).to_be_visible()
