@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import copy_context
 from typing import Any, Final
 
 import numpy as np
@@ -80,7 +81,8 @@ class Follow:
         self._view, self._board = weakref.ref(view), board
         self._changed, self._ended = threading.Event(), False
         board.listen(self._changed.set)
-        threading.Thread(target=self._follow, name="ipyllama-kv-view", daemon=True).start()
+        run = copy_context().run  # see worker.py
+        threading.Thread(target=run, args=(self._follow,), name="ipyllama-kv-view", daemon=True).start()
 
     def end(self) -> None:
         self._ended = True
