@@ -19,7 +19,7 @@ INSTALL_CHROMIUM = if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test fuzz faults dev asan lab bench bench-peers lint stub build clean FORCE
+.PHONY: help demo test ipykernels fuzz faults dev asan lab bench bench-peers lint stub build clean FORCE
 
 # A preset of CMakePresets.json, built with the tools of .venv
 build_preset = PATH="$(CURDIR)/$(VENV)/bin:$$PATH"; cmake --preset $(1) >build/$(1).log 2>&1 \
@@ -39,6 +39,9 @@ test: $(READY)  ## run the tests (ARGS="-k name" picks some)
 	@$(RUN) -m pytest --ignore=tests/browser $(ARGS)
 	@[ -n "$$(command -v $(CHROMIUM))" ] || echo "LEFT OUT: all tests in a real browser, because there is no Chromium" \
 	  "(apt install chromium fonts-dejavu-core, or set CHROMIUM to its path)"
+
+ipykernels: $(READY)  ## run the tests of Stop with ipykernel 6, 7.0, 7.2, 7.3 and 7.4: some minutes
+	@$(RUN) tests/on_ipykernel.py all -m pytest tests/kernel/test_stop.py tests/kernel/test_interrupt.py $(ARGS)
 
 fuzz: $(READY)  ## 50,000 damaged states, model files, and objects called at random (ARGS="--cases 1000 --seed 7")
 	@for target in state gguf calls; do PYTHONPATH=tests $(RUN) -m fuzz $$target --cases 50000 $(ARGS) || exit 1; done

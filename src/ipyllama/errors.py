@@ -104,6 +104,11 @@ class BadOption(LlamaError):
 class ClosedError(LlamaError):
     """The object was closed; what it held is freed."""
 
+    @classmethod
+    def of_model(cls, name: str = "this model") -> ClosedError:
+        """The one that is raised where a model that was unloaded is asked for something."""
+        return cls(f"{name} was unloaded: load it again (%llama load, ipyllama.load), then ask once more")
+
 
 class BadState(LlamaError):
     """State bytes do not fit this model or context, or are damaged."""

@@ -80,6 +80,7 @@ class LLM(Looks):
         self.n_ctx_train = native.n_ctx_train
         self.description, self.quantisation = found.header.description, found.header.quantisation
         self.can_generate = found.header.causal
+        self._is_recurrent = native.is_recurrent
         self._context_options = partial(context_options, options)
         context = _core.Context(native, self._context_options()) if self.can_generate else None
         self.n_ctx = context.n_ctx if context else min(options.n_ctx or self.n_ctx_train, self.n_ctx_train)
@@ -343,8 +344,10 @@ class LLM(Looks):
     def kv(self) -> KVMap:
         """What is in the context's cells now, sequence by sequence, and where it came from. Waits for nothing."""
         runs = self._kv_board().runs()
-        one_state = "a recurrent model sums all tokens up in one state: they take no cells"
-        return KVMap(self.n_ctx, runs, self.name, one_state if self._model.is_recurrent else "")
+        note = "a recurrent model sums all tokens up in one state: they take no cells" if self._is_recurrent else ""
+        if self.closed:
+            runs, note = (), "it was unloaded: load it again, then %llama kv shows its new context"
+        return KVMap(self.n_ctx, runs, self.name, note)
 
     def kv_view(self) -> KVView:
         """The same as a live view in the notebook: it follows what is evaluated."""
@@ -365,6 +368,10 @@ class LLM(Looks):
     @property
     def closed(self) -> bool:
         return self._engine.closed
+
+    def standing(self) -> LLM:
+        """This model, or where it was closed and its file loaded again since, the one that is open now."""
+        return _loaded.standing(self)
 
     def close(self) -> None:
         """End running answers and free context and weights. Safe to call twice and from any thread."""

@@ -58,6 +58,12 @@ class LoadedModels:
         with self._lock:
             return list(self._llms)
 
+    def standing(self, llm: LLM) -> LLM:
+        """The model itself, or where it was closed and its file loaded again, the one that is open now."""
+        if not llm.closed:
+            return llm
+        return next((other for other in reversed(self.all()) if other.file == llm.file and not other.closed), llm)
+
     def _open_weights(self, file: FileId, options: LoadOptions, progress: Progress | None) -> _core.Model:
         key = (file, options.n_gpu_layers, options.use_mmap)
         if key not in self._weights:

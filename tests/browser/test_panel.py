@@ -178,7 +178,7 @@ def test_it_answers_while_a_cell_runs(bigram: Open) -> None:
 def test_where_it_is_not_heard_while_a_cell_runs_it_says_so(bigram: Open) -> None:
     notebook = bigram("%llama chat", "import time\ntime.sleep(8)", ALL)
     kernel = "jupyterapp.shell.currentWidget.sessionContext.session.kernel"
-    notebook.page.evaluate(f"() => {{ {kernel}.commsOverSubshells = 'disabled' }}")
+    notebook.page.evaluate(f"() => {{ {kernel}.sendControlMessage = undefined }}")
     shown = panel(notebook)
     choose(shown, Most_tokens=30)
     notebook.run(2, wait=False)

@@ -147,6 +147,18 @@ class Kernel:
         result.reply = self._reply(self.client.get_shell_msg, msg_id)
         return result
 
+    def say(self, slot: str, **content: object) -> None:
+        """What JupyterLab does when the view in a slot tells the kernel something."""
+        message = self.client.session.msg("ipyllama_say", {"slot": slot, "content": content})
+        self.client.control_channel.send(message)
+
+    def wait_until(self, condition: str) -> None:
+        """Wait, between cells, until an expression is true."""
+        end = time.monotonic() + PATIENCE
+        while not self.value(f"bool({condition})"):
+            assert time.monotonic() < end, f"it never came: {condition}"
+            time.sleep(0.05)
+
     def interrupt(self) -> None:
         """What the Stop button does."""
         self.manager.interrupt_kernel()

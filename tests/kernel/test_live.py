@@ -29,9 +29,8 @@ def notebook(new_kernel: Callable[[], Kernel], tiny: Callable[[str], Path]) -> K
 
 def hello(kernel: Kernel) -> None:
     """What JupyterLab does as soon as the script of the live answers runs in it."""
-    message = kernel.client.session.msg("comm_open", {"comm_id": "1", "target_name": "ipyllama.hello", "data": {}})
-    kernel.client.shell_channel.send(message)
-    assert kernel.value(f"{FRONT}.can_show")
+    kernel.say("answers", kind="hello")
+    kernel.wait_until(f"{FRONT}.can_show")
 
 
 def kinds(result: Result) -> list[str]:

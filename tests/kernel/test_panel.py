@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -62,39 +61,3 @@ def test_cells_are_printed(chatting: Kernel) -> None:
     assert "%llama chat [NAME]" in chatting.run("%llama chat --help").printed
     assert chatting.complete("%llama cha") == ["%llama chat"]
     assert "%llama chat default" in chatting.complete("%llama chat def")
-
-
-def test_a_view_is_heard_while_a_cell_runs(chatting: Kernel) -> None:
-    """As JupyterLab says it: on a comm of its own, on a subshell where the kernel has those."""
-    shown = chatting.run("%llama chat", cell="a")
-    slot = shown.bundles[-1]["text/html"].partition('data-ipyllama="')[2].partition('"')[0]
-    assert slot == "a-0"
-    session, client = chatting.client.session, chatting.client
-    subshell = None
-    if "kernel subshells" in chatting.control()["content"].get("supported_features", ()):
-        client.control_channel.send(message := session.msg("create_subshell_request"))
-        subshell = chatting._reply(client.get_control_msg, message["header"]["msg_id"])["content"]["subshell_id"]
-
-    def send(kind: str, **content: object) -> None:
-        message = session.msg(kind, {"comm_id": "say-1", **content})
-        message["header"]["subshell_id"] = subshell
-        client.shell_channel.send(message)
-
-    chatting.run(f"import time\nturns = lambda: {SESSION}.conversation('default').turns")
-    running = chatting.start("end = time.time() + 100\nwhile not turns() and time.time() < end:\n    time.sleep(0.05)")
-    send("comm_open", target_name="ipyllama.say", data={})
-    for data in ({}, {"slot": "b-0", "content": {}}, {"slot": slot}, {"slot": slot, "content": "ask"}):  # nobody's
-        send("comm_msg", data=data)
-    send("comm_msg", data={"slot": slot, "content": {"kind": "ask", "text": "Hello", "after": None}})
-    chatting.finish(running)
-    if subshell is not None:
-        assert chatting.value("time.time() < end")  # the answer came while the cell waited for it
-    wait_for(chatting, "[turn.message for turn in turns()] == ['Hello']")
-    chatting.run("%unload_ext ipyllama")
-    assert "ipyllama.say" not in chatting.value("sorted(__import__('comm').get_comm_manager().targets)")
-
-
-def wait_for(kernel: Kernel, condition: str) -> None:
-    end = time.monotonic() + 30
-    while not kernel.value(condition):
-        assert time.monotonic() < end, f"it never came: {condition}"

@@ -48,7 +48,11 @@ def test_what_is_drawn_is_what_the_reply_tells(load: Load) -> None:
     others = np.frombuffer(drawn["others"], np.int32).reshape(len(tokens), drawn["n_top"])
     assert others.tolist() == [[other.id for other in token.top] for token in tokens]
     assert "".join(drawn["texts"]).startswith(turn.text)
-    assert all(drawn["pieces"][str(other.id)][1] == other.bytes.hex(" ") for token in tokens for other in token.top)
+    known = np.frombuffer(drawn["known"], np.int32).tolist()
+    pieces = dict(zip(known, drawn["known_bytes"].split("\n"), strict=True))
+    assert all(pieces[other.id] == other.bytes.hex(" ") for token in tokens for other in token.top)
+    assert known == sorted(known)
+    assert len(drawn["known_texts"].split("\n")) == len(known)
     assert (drawn["branches"], len(drawn["likely"]), len(drawn["open"])) == (True, len(tokens), len(tokens))
     assert packed(Reply("", logprobs=()), "")["n_top"] == 0
 
@@ -56,6 +60,8 @@ def test_what_is_drawn_is_what_the_reply_tells(load: Load) -> None:
 def test_a_click_branches_and_the_branch_can_be_branched(load: Load) -> None:
     turn = asked(load("llama"))
     view = turn.token_view()
+    sent: list[object] = []
+    view.observe(sent.append, "answers")
     token = turn.logprobs[3].top[1].id
     tell(view, kind="branch", answer=0, at=3, token=token)
     wait(lambda: len(view.replies) == 2 and not view.running)
@@ -70,6 +76,8 @@ def test_a_click_branches_and_the_branch_can_be_branched(load: Load) -> None:
     assert view.replies[2].tokens[:5] == branch.tokens[:5]
     text = str(view)
     assert text.count("perplexity") == 3
+    assert sent == []  # not all of them again with each
+    assert len(view.get_state("answers")["answers"]) == 3
     assert view.bundle()["text/html"].count("Branch at token") == 2
     tell(view, kind="left")
     wait(lambda: not view.dirty)
@@ -84,7 +92,7 @@ def test_stop_keeps_what_there_is(load: Load) -> None:
     turn.wait()
     view = turn.reply.token_view()
     tell(view, kind="branch", answer=0, at=0, token=300)
-    wait(lambda: view.running.get("text"))
+    wait(lambda: view.written)
     tell(view, kind="stop")
     wait(lambda: len(view.replies) == 2)
     assert view.replies[1].finish_reason == "interrupted"
@@ -100,7 +108,7 @@ def test_stopped_before_it_begins_it_is_no_turn(load: Load) -> None:
     tell(view, kind="branch", answer=0, at=3, token=300)
     tell(view, kind="stop")
     wait(lambda: len(seen) == 2)  # the front end was told that it began, and that it ended
-    assert (seen[0]["text"], seen[1], len(view.replies)) == ("", {}, 1)
+    assert (view.written, seen[1], len(view.replies)) == ("", {}, 1)
     job.cancel()
     assert len(view.replies[0].chat.all_turns) == 1
 
@@ -122,8 +130,12 @@ def test_what_cannot_be_branched_is_said(load: Load) -> None:
     view._handle_custom_msg("text", [])
     llm.close()
     tell(view, kind="branch", answer=0, at=0, token=300)
-    wait(lambda: "closed" in view.problem)
+    wait(lambda: f"{llm.name} was unloaded: load it again" in view.problem)
     assert len(view.replies) == 1
+    again = load("llama")  # the view goes on with it
+    tell(view, kind="branch", answer=0, at=0, token=300)
+    wait(lambda: len(view.replies) == 2)
+    assert view.replies[1].chat.llm is again
 
 
 def test_two_views_on_one_model_wait_for_each_other(load: Load) -> None:

@@ -42,6 +42,7 @@ class Parrot:
     name = "parrot"
     weights = "feathers"
     n_ctx = 100_000
+    closed = False
 
     def __init__(self, source: str | None = CHATML) -> None:
         self.vocab = Bytes()
@@ -50,6 +51,9 @@ class Parrot:
         self.fails = self.fresh = False
         self.options: list[GenerateOptions] = []
         self.prompts: list[str] = []
+
+    def standing(self) -> Parrot:
+        return self
 
     def generate(
         self,

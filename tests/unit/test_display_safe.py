@@ -16,7 +16,7 @@ from ipyllama.reply import Reply
 
 TAGS = {"a", "blockquote", "br", "code", "div", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre"}
 TAGS |= {"s", "span", "strong", "table", "tbody", "td", "th", "thead", "tr", "ul"}
-ATTRIBUTES = {"href", "style", "target", "rel", "start", "role", "aria-label"}
+ATTRIBUTES = {"href", "style", "target", "rel", "start", "role", "aria-label", "dir"}
 ATTRIBUTES |= {"aria-valuemin", "aria-valuemax", "aria-valuenow"}
 VOID = {"br", "hr"}
 
@@ -138,6 +138,13 @@ def test_math_keeps_its_dollars_and_prices_are_no_math(text: str, html: str) -> 
 
 def test_display_math_is_not_read_as_markdown() -> None:
     assert markdown_html("$$\na\n- b\n# c\n$$") == "<div>$$a\n- b\n# c$$</div>"
+
+
+def test_words_from_the_right_begin_there() -> None:
+    html = markdown_html("שלום **world**\n\n- مرحبا\n\n```\nx\n```")
+    assert html.startswith('<p dir="auto">שלום <strong>world</strong></p>\n<ul dir="auto">')
+    assert '<li dir="auto">' in html
+    assert "dir=" not in markdown_html("hello\n\n- there")
 
 
 def test_code_that_nobody_can_highlight_is_plain() -> None:

@@ -18,7 +18,7 @@ from ipyllama.chat.speaker import Speaker
 from ipyllama.chat.tree import Ask
 from ipyllama.chat.turn import Place, Turn, check_name
 from ipyllama.engine import Job, Stream, gather
-from ipyllama.errors import BadOption
+from ipyllama.errors import BadOption, ClosedError
 from ipyllama.ledger import Ledger
 from ipyllama.options import GenerateOptions, combinations, samples
 from ipyllama.reply import Reply
@@ -170,8 +170,13 @@ class Chat(Conversation):
         return self._prepare(text, {}, GenerateOptions()).plan.ledger
 
     def _prepare(self, text: str, where: dict[str, Any], options: GenerateOptions) -> Asked:
+        self._require_open()
         on_full, wait = OnFull.read(where.get("on_full")), where.get("wait") or Job.result
         return self._prompts.ask(self._place(text, where), options, on_full, self._tree.named, wait)
+
+    def _require_open(self) -> None:
+        if self.llm.closed:
+            raise ClosedError.of_model(self.llm.name)
 
     def _place(self, text: str, where: dict[str, Any]) -> Place:
         """Where the turn of a message stands."""
@@ -205,6 +210,7 @@ class Chat(Conversation):
 
     def start_branch(self, turn: Turn | str, at: int, token: int | str, **options: Any) -> Job:
         """Like `branch`, but returns the `Job` at once; its reply is the `Turn`."""
+        self._require_open()
         turn = self[turn] if isinstance(turn, str) else turn
         return start_branch(self.llm, self._tree, turn, at, token, options)
 

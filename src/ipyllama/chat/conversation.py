@@ -24,11 +24,17 @@ class Conversation:
     """The turns of a conversation and its head, the turn that the next one continues from."""
 
     def __init__(self, llm: Speaker, system: str | None, name: str) -> None:
-        self.llm, self.name = llm, name
+        self._llm, self.name = llm, name
         self._system = system
         self._saved: SavedChat | None = None
         self._watchers: list[Callable[[], None]] = []
         self._tree = Tree(self._save)
+
+    @property
+    def llm(self) -> Speaker:
+        """The model that answers; where it was unloaded and loaded again, it goes on."""
+        self._llm = self._llm.standing()
+        return self._llm
 
     @property
     def head(self) -> Turn | None:
@@ -109,7 +115,7 @@ class Conversation:
             self._tree = Tree(self._save)
             self._tree.adopt(there.turns, there.head, there.replaced)
             self._tree.settle()
-        changed, self.llm = llm.weights != self.llm.weights, llm
+        changed, self._llm = llm.weights != self.llm.weights, llm
         if changed:
             self._tell()
 

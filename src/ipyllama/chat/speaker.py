@@ -40,6 +40,12 @@ class Speaker(Protocol):
     @property
     def capability(self) -> Capability: ...
 
+    @property
+    def closed(self) -> bool: ...
+
+    def standing(self) -> Speaker:
+        """This model, or where it was closed and loaded again since, the one that is open now."""
+
     def where(self, prompts: Sequence[Ledger]) -> list[Where]:
         """How much of each is in the context, in RAM and on disk."""
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from markdown_it import MarkdownIt
+    from markdown_it.rules_core import StateCore
     from markdown_it.rules_inline import StateInline
     from markdown_it.token import Token
 
@@ -41,7 +42,8 @@ _COLOURS: Final = {
 # Commands with which MathJax can make links, load code or set styles.
 _UNSAFE_TEX: Final = re.compile(r"\\(?:href|url|html|class|style|cssId|data|require|unicode|includegraphics)", re.I)
 
-
+# Hebrew, Arabic, Syriac, Thaana, N'Ko and others that are written from the right
+_FROM_RIGHT: Final = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefe\U00010800-\U00010fff\U0001e800-\U0001efff]")
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 
 # No space inside single dollars and no digit outside them: prices are no math.
@@ -86,6 +88,7 @@ def _parser() -> MarkdownIt:
     parser.inline.ruler.at("math_inline", _dollar_math)
     parser.use(texmath_plugin, delimiters="brackets")
     parser.use(amsmath_plugin)
+    parser.core.ruler.push("direction", _direction)
     rules: dict[str, Any] = parser.renderer.rules  # type: ignore[attr-defined]
     rules["text"] = lambda tokens, i, options, env: _plain(tokens[i].content)
     rules["fence"] = lambda tokens, i, options, env: _code_block(tokens[i].content, tokens[i].info)
@@ -101,6 +104,14 @@ def _parser() -> MarkdownIt:
         rules[name] = lambda tokens, i, options, env: _math(tokens[i].content, "$$", "div")
     rules["amsmath"] = lambda tokens, i, options, env: _math(tokens[i].content, "", "div")
     return parser
+
+
+def _direction(state: StateCore) -> None:
+    """Each block of a text that has words from right to left begins at the side where its first letter does."""
+    if _FROM_RIGHT.search(state.src):
+        for token in state.tokens:
+            if token.nesting == 1:
+                token.attrSet("dir", "auto")
 
 
 def _dollar_math(state: StateInline, silent: bool) -> bool:

@@ -64,6 +64,8 @@ class Engine:
         """
         if self._context is None or self._live is None:
             raise WrongModel(f"{request.model_name} encodes text and cannot generate: load a chat or completion model")
+        if self._closed:  # before the context is asked for anything
+            raise ClosedError.of_model(request.model_name)
         job = Job(self._cancel)
         begin = partial(Generation, job, self._model, self._live, self._context.n_ctx, request)
         drop = partial(_drop_job, job, request, wrap)
@@ -152,7 +154,7 @@ class Engine:
     def _put(self, work: Work) -> None:
         with self._lock:
             if self._closed:
-                raise _unloaded()
+                raise ClosedError.of_model()
             Stop.watch_here(*work.jobs)
             self._bell.put(True)  # first: the worker may find nothing, but nothing may wait for a bell
             self._queue.put(work)
@@ -269,11 +271,7 @@ class Engine:
         try:
             task.finish(function(task))
         except BaseException as error:  # noqa: BLE001 - see above
-            task.fail(_unloaded() if isinstance(error, Aborted) and self._closed else error)
-
-
-def _unloaded() -> ClosedError:
-    return ClosedError("this model was unloaded: load it again")
+            task.fail(ClosedError.of_model() if isinstance(error, Aborted) and self._closed else error)
 
 
 def _drop_jobs(jobs: Sequence[Job], requests: Sequence[Request], wraps: Sequence[Wrap]) -> None:

@@ -223,12 +223,11 @@ class CacheView(PlayView):
 
     def _attempt(self, what: Callable[[], None], *, reads: bool = True) -> None:
         self.problem = ""
-        try:
-            what()
-            if reads:
-                self.read()
-        except LlamaError as error:
-            self.problem, self.reading = str(error), {}
+        for step in (what, self.read) if reads else (what,):  # also what could not be done: the rows may be old
+            try:
+                step()
+            except LlamaError as error:
+                self.problem, self.reading = str(error), {}
         self.changed()
 
     def _delete(self) -> None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ipyllama.widgets.live import LiveAnswers
 
-HELLO: Final = "ipyllama.hello"
-"""The comm by which a front end says that it is there. One that it opens itself reaches ipykernel 7 also while a cell
-runs; messages on a widget's comm wait for the cell's end in 7.4 and in 6."""
 _counted: tuple[object, int] = (None, 0)
 _allowed = True
 
@@ -65,13 +62,9 @@ class FrontEnd:
     def greet(self) -> None:
         """Ask, at the first time in a notebook's cell. The answer comes when the kernel has time for it."""
         if self._live is None and getattr(self._shell, "kernel", None) is not None and running_cell(self._shell):
-            from comm import get_comm_manager
-
             from ipyllama.widgets.live import LiveAnswers
 
-            get_comm_manager().register_target(HELLO, self._greeted)
-            self._live = LiveAnswers()
-            self._live.on_msg(self._hello)
+            self._live = LiveAnswers(self._hello)
 
     @property
     def live(self) -> LiveAnswers | None:
@@ -87,21 +80,14 @@ class FrontEnd:
     def close(self) -> None:
         """Take away what was opened."""
         if self._live is not None:
-            from comm import get_comm_manager
-
             from ipyllama.widgets.view import WidgetView
 
-            get_comm_manager().unregister_target(HELLO, self._greeted)
             self._live.leave()
             WidgetView.close_all()
             self._live, self._answered = None, False
 
-    def _hello(self, *message: Any) -> None:
+    def _hello(self) -> None:
         from ipyllama.display.markdown import markdown_html
 
         markdown_html("")  # the parser takes a third of a second to import: not when the first word is to be shown
         self._answered = True  # it may come on any thread
-
-    def _greeted(self, comm: Any, message: Any) -> None:
-        self._hello()
-        comm.close()

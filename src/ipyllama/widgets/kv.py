@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
+from contextvars import copy_context
 from typing import Any, Final
 
 import numpy as np
@@ -12,6 +14,7 @@ import traitlets
 
 from ipyllama.display.kv import ORIGINS, kv_bundle
 from ipyllama.engine import KVBoard, KVMap
+from ipyllama.errors import ClosedError
 from ipyllama.vocab import Vocabulary
 from ipyllama.widgets.view import Bundle, WidgetView, script, style
 
@@ -34,7 +37,7 @@ class KVView(WidgetView):
     def __init__(self, read: Callable[[], KVMap], board: KVBoard, vocab: Vocabulary) -> None:
         self._read, self._board, self._vocab = read, board, vocab
         self._sent: tuple[int, ...] = ()
-        self._known: set[int] = set()
+        self._texts: dict[int, str] = {}  # of all tokens that were sent: a model that is gone tells of none
         self._following: Follow | None = None
         super().__init__()
 
@@ -55,19 +58,20 @@ class KVView(WidgetView):
         kv = self._read()
         tokens = _tokens(kv)
         keep = _common(self._sent, tokens)
-        new = set(tokens[keep:]) - self._known
+        new = set(tokens[keep:]) - self._texts.keys()
         self.send({**_described(kv), "keep": keep, "pieces": self._pieces(new)}, [_packed(tokens[keep:])])
         self._sent = tokens
-        self._known |= new
 
     def _whole(self) -> dict[str, Any]:
         kv = self._read()
         tokens = _tokens(kv)
-        return {**_described(kv), "pieces": self._pieces(self._known.union(tokens)), "tokens": _packed(tokens)}
+        return {**_described(kv), "pieces": self._pieces(self._texts.keys() | set(tokens)), "tokens": _packed(tokens)}
 
     def _pieces(self, tokens: set[int]) -> dict[str, str]:
         """The texts of tokens, as a page wants them once."""
-        return {str(token): self._vocab.piece(token, special=True).decode("utf-8", "replace") for token in tokens}
+        for token in tokens - self._texts.keys():
+            self._texts[token] = self._vocab.piece(token, special=True).decode("utf-8", "replace")
+        return {str(token): self._texts[token] for token in tokens}
 
 
 class Follow:
@@ -77,7 +81,8 @@ class Follow:
         self._view, self._board = weakref.ref(view), board
         self._changed, self._ended = threading.Event(), False
         board.listen(self._changed.set)
-        threading.Thread(target=self._follow, name="ipyllama-kv-view", daemon=True).start()
+        run = copy_context().run  # see worker.py
+        threading.Thread(target=run, args=(self._follow,), name="ipyllama-kv-view", daemon=True).start()
 
     def end(self) -> None:
         self._ended = True
@@ -93,7 +98,8 @@ class Follow:
             if self._ended or view is None:
                 return
             if changed:
-                view.send_changes()
+                with suppress(ClosedError):  # unloaded just now: there is another change when it is gone
+                    view.send_changes()
                 threading.Event().wait(INTERVAL)
             else:
                 view.refresh()

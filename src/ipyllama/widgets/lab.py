@@ -13,7 +13,7 @@ from ipyllama.display.stages import shown_tokens, stage_effect, stage_name, stag
 from ipyllama.display.text import printable
 from ipyllama.display.tokens import token_text
 from ipyllama.display.units import plural
-from ipyllama.errors import LlamaError
+from ipyllama.errors import ClosedError, LlamaError
 from ipyllama.lens import SamplingLab, Stage
 from ipyllama.lens.lab import SLIDERS
 from ipyllama.widgets.play import PlayView, play_script
@@ -23,6 +23,7 @@ CONTEXT: Final = 600
 """Characters that are shown of the text before."""
 MOST_DRAWN: Final = 100
 """Tokens that one click draws at the most."""
+GONE: Final = "the model of this lab was unloaded: load it again, then run the cell again"
 _STAGES: Final = {
     "penalties": "repeat_penalty",
     "top_k": "top_k",
@@ -86,10 +87,13 @@ class LabView(PlayView):
             try:
                 what()
                 self.problem = ""
+                self.update()
+            except ClosedError:
+                self.problem = GONE  # what is shown stays: texts of tokens cannot be had any more
             except LlamaError as error:
                 self.problem = str(error)
+                self.update()  # sliders go back
             finally:
-                self.update()
                 self.busy = False
 
         self.worker.do(do, key)

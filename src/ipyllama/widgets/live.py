@@ -18,7 +18,8 @@ from ipyllama.display.reply import reply_bundle, streaming_bundle
 from ipyllama.display.units import format_rate, plural
 from ipyllama.display.views import Bundle
 from ipyllama.reply import Reply
-from ipyllama.widgets.front import HELLO, placed
+from ipyllama.widgets.front import placed
+from ipyllama.widgets.say import can_hear, hear, hear_no_more
 from ipyllama.widgets.view import script, style
 
 Show = Callable[[Bundle], Callable[[Bundle], None]]
@@ -31,15 +32,20 @@ class LiveAnswers(anywidget.AnyWidget):
 
     _esm = script("live")
     _css = style("live")
-    hello = traitlets.Unicode(HELLO).tag(sync=True)
+    slot = traitlets.Unicode("answers", help="who says hello").tag(sync=True)
+    hears = traitlets.Bool(help="the kernel hears what is said on its control channel").tag(sync=True)
     kernel_id = traitlets.Unicode(help="for front ends that interrupt through the server").tag(sync=True)
 
-    def __init__(self) -> None:
+    def __init__(self, greeted: Callable[[], None]) -> None:
+        """`greeted` is called when a front end has said hello, on any thread."""
         found = _KERNEL_ID.fullmatch(os.path.basename(get_connection_file()))
-        super().__init__(kernel_id=found[1] if found else "")
+        hear(self.slot, lambda content: greeted())
+        super().__init__(kernel_id=found[1] if found else "", hears=can_hear())
+        self.on_msg(lambda *message: greeted())
 
     def leave(self) -> None:
         """Take it out of the page, and of what ipywidgets holds."""
+        hear_no_more(self.slot)
         self.layout.close()
         self.close()
 

@@ -3,10 +3,12 @@ drawn anew under the reader's hand otherwise."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import traitlets
 
+from ipyllama.errors import ClosedError
 from ipyllama.widgets.say import hear, hear_no_more
 from ipyllama.widgets.view import STATIC, WidgetView, script
 from ipyllama.widgets.worker import Worker
@@ -62,4 +64,8 @@ class PlayView(WidgetView):
         if content.get("kind") != "left":
             self.told(content)
         elif self.dirty:
-            self.worker.do(self.refresh)
+            self.worker.do(self._left)
+
+    def _left(self) -> None:
+        with suppress(ClosedError):  # a model that is gone has no texts: the form stays as it was
+            self.refresh()

@@ -1,7 +1,7 @@
 """What views say to the kernel while cells run.
 
-Messages on a widget's own comm wait for the end of the running cell in ipykernel 7.4 and in 6. A comm that the front
-end opens itself does not, where the kernel has subshells: its messages come on a thread beside the cells.
+Messages on a widget's own comm wait for the end of the running cell in ipykernel 6 and 7.4. Those on the control
+channel wait in none: the kernel handles them on a thread of its own.
 """
 
 from __future__ import annotations
@@ -9,39 +9,40 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-SAY: Final = "ipyllama.say"
+SAY: Final = "ipyllama_say"
+"""The type of these messages."""
 Told = Callable[[dict[str, Any]], None]
 
-_views: dict[str, Told] = {}  # by slot
-_comms: list[Any] = []
+_told: dict[str, Told] = {}  # by slot
+
+
+def can_hear() -> bool:
+    """Whether the kernel has a control channel that can be listened to."""
+    return _handlers() is not None
 
 
 def hear(slot: str, told: Told) -> None:
-    """Hand to `told` what the view in this slot says."""
-    from comm import get_comm_manager
-
-    if not _views:
-        get_comm_manager().register_target(SAY, _opened)
-    _views[slot] = told
+    """Hand to `told` what the view in this slot says. It is called on the thread that interrupts and debuggers need,
+    too, and has to return at once."""
+    if (handlers := _handlers()) is not None:
+        handlers[SAY] = _said
+        _told[slot] = told
 
 
 def hear_no_more(slot: str) -> None:
     """Listen to the view in this slot no more."""
-    if _views.pop(slot, None) is not None and not _views:
-        from comm import get_comm_manager
-
-        get_comm_manager().unregister_target(SAY, _opened)
-        while _comms:
-            _comms.pop().close()
+    if _told.pop(slot, None) is not None and not _told:
+        (_handlers() or {}).pop(SAY, None)
 
 
-def _opened(comm: Any, message: Any) -> None:
-    _comms.append(comm)
-    comm.on_msg(_said)
-    comm.on_close(lambda closing: _comms.remove(comm) if comm in _comms else None)
+def _said(stream: Any, identity: Any, message: Any) -> None:
+    match message["content"]:
+        case {"slot": str(slot), "content": dict(content)} if slot in _told:
+            _told[slot](content)
 
 
-def _said(message: Any) -> None:
-    match message["content"]["data"]:
-        case {"slot": str(slot), "content": dict(content)} if slot in _views:
-            _views[slot](content)
+def _handlers() -> dict[str, Any] | None:
+    """What the kernel does with messages on its control channel, by their type; None where it has none."""
+    from IPython.core.getipython import get_ipython
+
+    return getattr(getattr(get_ipython(), "kernel", None), "control_handlers", None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -24,12 +23,13 @@ from ipyllama.display.tokens import (
 )
 from ipyllama.engine import Job
 from ipyllama.errors import LlamaError
-from ipyllama.logprobs import TokenLogprob
 from ipyllama.reply import Delta, Event, Reply
 from ipyllama.widgets.play import PlayView, play_script
 from ipyllama.widgets.view import Bundle, style
 
 NOTHING: Final[dict[str, Any]] = {}
+COLUMNS: Final = ("ids", "logprobs", "entropies", "likely", "open", "others", "chances", "known")
+"""What is bytes of a packed answer, in the order in which it is sent."""
 
 
 class TokenView(PlayView):
@@ -41,10 +41,13 @@ class TokenView(PlayView):
     _esm = play_script("tokens")
     _css = style("tokens")
     answers: traitlets.List[Any] = traitlets.List(help="what is shown of each answer, see `packed`").tag(sync=True)
-    running = traitlets.Dict(help="the branch that is being written: label, text; empty if none").tag(sync=True)
+    running = traitlets.Dict(help="the branch that is being written: label, text so far; empty if none").tag(
+        sync=True, to_json=lambda value, view: value and value | {"text": view.written}
+    )
 
     def __init__(self, reply: Reply) -> None:
         self.replies: list[Reply] = [reply]
+        self.written = ""  # of the branch that runs; the front end is told what is added
         self._job: Job | None = None
         self._stopped = threading.Event()
         super().__init__(answers=[packed(reply, "")])
@@ -79,6 +82,7 @@ class TokenView(PlayView):
                 self.stop()
 
     def _branch(self, answer: int, at: int, token: int, stopped: threading.Event) -> None:
+        self.problem = ""  # the same problem once more is a change, too
         try:
             turn = self.replies[answer]
             if not isinstance(turn, Turn) or turn.chat is None or turn.logprobs is None:
@@ -86,7 +90,7 @@ class TokenView(PlayView):
                 return
             self._job = turn.chat.start_branch(turn, at, token)
             label = f'Branch at token {at}: "{_piece(turn, at, token)}"'
-            self.problem, self.running = "", {"label": label, "text": ""}
+            self.written, self.running = "", {"label": label}
             if stopped.is_set():
                 self._job.cancel()
             self._add(self._job.run(_Growing(self)), label)
@@ -94,6 +98,7 @@ class TokenView(PlayView):
             self.problem = str(error)
         finally:
             self._job, self.running = None, NOTHING
+            self.send({"kind": "ended"})  # also where it never ran
 
     def _add(self, reply: Reply, label: str) -> None:
         if not reply.tokens:
@@ -101,7 +106,10 @@ class TokenView(PlayView):
         if isinstance(reply, Turn) and reply.chat is not None:
             label += f" · turn {reply.chat.number(reply)}, the next cell continues from it"
         self.replies.append(reply)
-        self.answers = [*self.answers, packed(reply, label)]
+        new = packed(reply, label)
+        self.answers.append(new)  # for a page that is new; those that are there have the others
+        texts = {key: value for key, value in new.items() if key not in COLUMNS}
+        self.send({"kind": "answer", "answer": texts}, [new[key] for key in COLUMNS])
         self.changed()
 
 
@@ -109,22 +117,24 @@ class _Growing:
     """Shows the events of a branch, at most twenty times a second."""
 
     def __init__(self, view: TokenView) -> None:
-        self._view, self._text, self._next = view, "", 0.0
+        self._view, self._text, self._next = view, "", 0.0  # the text that is not sent yet
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Delta):
             self._text += event.text
             if (now := time.monotonic()) >= self._next:
                 self._next = now + INTERVAL
-                self._view.running = self._view.running | {"text": self._text}
+                self._view.written += self._text
+                self._view.send({"kind": "text", "text": self._text})
+                self._text = ""
 
 
 def packed(reply: Reply, label: str) -> dict[str, Any]:
     """What the front end draws of an answer: texts, and numbers by column.
 
     `ids`, `logprobs`, `entropies`: shape (n,), int32 and float32; `likely` and `open`: levels of colour, uint8;
-    `others` and `chances`: shape (n, k), the alternatives, int32 with -1 where there are fewer, and float32. `pieces`
-    has text and bytes of every id.
+    `others` and `chances`: shape (n, k), the alternatives, int32 with -1 where there are fewer, and float32. `known`:
+    all ids in order, int32; `known_texts` and `known_bytes`: a line for each of them.
     """
     tokens = reply.logprobs or ()
     k = max((len(each.top) for each in tokens), default=0)
@@ -132,13 +142,16 @@ def packed(reply: Reply, label: str) -> dict[str, Any]:
     for row, each in enumerate(tokens):
         others[row, : len(each.top)] = [other.id for other in each.top]
         chances[row, : len(each.top)] = [other.logprob for other in each.top]
+    known = sorted({other.id: other.bytes for each in tokens for other in (each, *each.top)}.items())
     return {
         "title": _title(reply, label),
         "label": label,
         "summary": summary(tokens),
         "branches": isinstance(reply, Turn) and reply.chat is not None,
         "texts": token_texts(each.bytes for each in tokens),
-        "pieces": _pieces(tokens),
+        "known": np.array([token for token, _ in known], np.int32).tobytes(),
+        "known_texts": "\n".join(token_text(piece) for _, piece in known),
+        "known_bytes": "\n".join(piece.hex(" ") for _, piece in known),
         "n_top": k,
         "ids": np.array([each.id for each in tokens], np.int32).tobytes(),
         "logprobs": np.array([each.logprob for each in tokens], np.float32).tobytes(),
@@ -148,11 +161,6 @@ def packed(reply: Reply, label: str) -> dict[str, Any]:
         "others": others.tobytes(),
         "chances": chances.tobytes(),
     }
-
-
-def _pieces(tokens: Sequence[TokenLogprob]) -> dict[str, list[str]]:
-    found = {other.id: other.bytes for each in tokens for other in (each, *each.top)}
-    return {str(token): [token_text(piece), piece.hex(" ")] for token, piece in found.items()}
 
 
 def _piece(turn: Turn, at: int, token: int) -> str:

@@ -15,6 +15,7 @@ import anywidget
 import traitlets
 
 from ipyllama.widgets.front import in_notebook, next_slot, placed
+from ipyllama.widgets.say import can_hear
 
 Bundle = dict[str, str]
 STATIC: Final = Path(__file__).parent / "static"
@@ -37,6 +38,7 @@ class WidgetView(anywidget.AnyWidget):
     calls `refresh` when what is saved with the notebook should be what the view shows by then."""
 
     slot = traitlets.Unicode(help="the name of the place where the view is shown").tag(sync=True)
+    hears = traitlets.Bool(help="the kernel hears what is said on its control channel").tag(sync=True)
 
     _all: ClassVar[deque[WidgetView]] = deque()
 
@@ -74,7 +76,7 @@ class WidgetView(anywidget.AnyWidget):
         slot = next_slot()
         for earlier in [view for view in self._all if view.slot == slot]:  # the cell was run again
             earlier.close()
-        self.slot = slot
+        self.slot, self.hears = slot, can_hear()
         super().open()
         self._all.append(self)
         if len(self._all) > MOST_OPEN:

@@ -1,4 +1,7 @@
-"""What a widget wants done that may take a while: on a thread of its own, so that handlers return at once."""
+"""What a widget wants done that may take a while: on a thread of its own, so that handlers return at once.
+
+Such a thread has the context of where the widget was made, the cell: ipykernel 7.0 sends nothing from one without.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Final
 
 _log: Final = logging.getLogger("ipyllama.widgets")
@@ -15,7 +19,7 @@ class Worker:
     """Does one thing after another. The thread is there while there is something to do."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        self._name, self._context = name, copy_context()
         self._lock = threading.Lock()
         self._waiting: deque[tuple[str, Callable[[], None]]] = deque()
         self._runs = False
@@ -29,7 +33,8 @@ class Worker:
             self._waiting.append((key, what))
             if not self._runs:
                 self._runs = True
-                threading.Thread(target=self._work, name=self._name, daemon=True).start()
+                run = self._context.copy().run  # a context is entered once at a time
+                threading.Thread(target=run, args=(self._work,), name=self._name, daemon=True).start()
 
     def _work(self) -> None:
         while (what := self._next()) is not None:

@@ -31,7 +31,7 @@ function render({ model, el, signal }) {
   let at = new Map(); // name -> place
 
   const button = (label, title, onclick) => h("button", { className: "ipl-button", type: "button", title, onclick, ...KEYS }, label);
-  const send = (kind, more) => model.send({ kind, ...more });
+  const send = (kind, more) => say(model, { kind, ...more });
   const title = h("span", { className: "ipl-title" });
   const line = h("div", { className: "ipl-line" });
   const used = h("div", { className: "ipl-used" });

@@ -80,7 +80,7 @@ function render({ model, el, signal }) {
   function send() {
     timer = 0;
     if (!waiting) return;
-    model.send({ kind: "set", options: waiting });
+    say(model, { kind: "set", options: waiting });
     waiting = null;
     timer = setTimeout(send, PAUSE);
   }
@@ -94,11 +94,11 @@ function render({ model, el, signal }) {
   const before = h("span", {});
   const drawn = h("span", { className: "ipl-drawn", "aria-live": "polite" });
   const context = h("div", { className: "ipl-context", tabIndex: 0, role: "group", "aria-label": "The text so far" }, before, drawn, h("span", { className: "ipl-caret", "aria-hidden": "true" }));
-  const draws = [1, 10].map((n) => button(n === 1 ? "Draw" : `Draw ${n}`, n === 1 ? "Draw the next token and append it" : `Draw ${n} tokens and append them`, () => model.send({ kind: "draw", n })));
+  const draws = [1, 10].map((n) => button(n === 1 ? "Draw" : `Draw ${n}`, n === 1 ? "Draw the next token and append it" : `Draw ${n} tokens and append them`, () => say(model, { kind: "draw", n })));
   draws[0].classList.add("ipl-first");
-  const undo = button("Undo", "Take the last token back", () => model.send({ kind: "undo" }));
+  const undo = button("Undo", "Take the last token back", () => say(model, { kind: "undo" }));
   const seed = h("input", { type: "number", min: 0, max: 4294967294, step: 1, className: "ipl-seed", ...KEYS });
-  seed.addEventListener("change", () => model.send({ kind: "set", options: { seed: Math.max(0, Math.trunc(Number(seed.value))) } }));
+  seed.addEventListener("change", () => say(model, { kind: "set", options: { seed: Math.max(0, Math.trunc(Number(seed.value))) } }));
   const another = button("Another", "Draw another seed", () => {
     seed.value = Math.floor(Math.random() * 2 ** 31);
     seed.dispatchEvent(new Event("change"));
@@ -128,7 +128,7 @@ function render({ model, el, signal }) {
     const busy = performance.now() - moving < 500;
     heads.forEach(({ update }, number) => update(state.columns[number], state.options, busy));
     while (rows.length < state.rows.length) {
-      rows.push(drawRow((token) => model.send({ kind: "append", token })));
+      rows.push(drawRow((token) => say(model, { kind: "append", token })));
       body.append(rows.at(-1).row);
     }
     while (rows.length > state.rows.length) rows.pop().row.remove();

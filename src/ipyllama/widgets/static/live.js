@@ -93,33 +93,32 @@ function drawCopy(answer, el) {
   return () => clearTimeout(timer);
 }
 
-// So the kernel knows that views are drawn here. A message of the widget would wait for the end of the cells that run;
-// a comm that is opened here, on a subshell where the kernel has those, does not.
-async function sayHello(model) {
-  model.send({ kind: "hello" });
-  const kernel = model.widget_manager?.kernel;
-  if (!kernel?.supportsSubshells) return;
-  const comm = kernel.createComm(model.get("hello"));
-  await comm.subshellStarted;
-  comm.open(); // the kernel closes it
-}
-
 export default {
   initialize({ model }) {
-    const mine = new Set();
+    const mine = new Map(); // slot -> its view
     const stop = () => interrupt(model, model.get("kernel_id"));
     model.on("msg:custom", (message) => {
       take(answerOf(message.slot), message);
       if (!mine.has(message.slot)) {
-        mine.add(message.slot);
-        places.set(message.slot, (slot) => {
+        const view = (slot) => {
           const answer = answerOf(slot.dataset.ipyllama);
           const { ended } = answer;
           return drawIn(slot, (el) => (ended ? drawCopy(answer, el) : drawAnswer(answer, el, stop)), { over: !ended });
-        });
+        };
+        mine.set(message.slot, view);
+        places.add(message.slot, view);
       }
     });
-    sayHello(model);
-    return () => mine.forEach((slot) => places.delete(slot));
+    say(model, { kind: "hello" }); // so the kernel knows that views are drawn here
+    const forget = whenKernelEnds(model, () => {
+      for (const answer of [...mine.keys()].map(answerOf).filter(({ ended }) => !ended)) {
+        Object.assign(answer, { ended: true, share: null, line: "not finished: the kernel has ended. Run the cell again" });
+        for (const change of answer.changed) change();
+      }
+    });
+    return () => {
+      forget();
+      mine.forEach((view, slot) => places.remove(slot, view));
+    };
   },
 };

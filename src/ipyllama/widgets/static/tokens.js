@@ -2,34 +2,61 @@
 
 // Tokens are put into the page in chunks, one a frame, and the browser leaves out those that are not in sight. A chunk
 // ends with a line where it can.
-const CHUNK = 512;
-const LONGEST = 1024;
+const CHUNK = 256;
+const LONGEST = 512;
 
-function column(data, Kind) {
-  return new Kind(data.buffer.slice(data.byteOffset, data.byteOffset + data.byteLength));
-}
+// As tokens.py has them, in this order.
+const COLUMNS = {
+  ids: Int32Array,
+  logprobs: Float32Array,
+  entropies: Float32Array,
+  likely: Uint8Array,
+  open: Uint8Array,
+  others: Int32Array,
+  chances: Float32Array,
+  known: Int32Array,
+};
 
 function unpack(answer) {
-  return {
-    ...answer,
-    ids: column(answer.ids, Int32Array),
-    logprobs: column(answer.logprobs, Float32Array),
-    entropies: column(answer.entropies, Float32Array),
-    likely: column(answer.likely, Uint8Array),
-    open: column(answer.open, Uint8Array),
-    others: column(answer.others, Int32Array),
-    chances: column(answer.chances, Float32Array),
-  };
+  const columns = Object.entries(COLUMNS).map(([name, Kind]) => {
+    const { buffer, byteOffset, byteLength } = answer[name];
+    return [name, new Kind(buffer.slice(byteOffset, byteOffset + byteLength))];
+  });
+  const [known_texts, known_bytes] = [answer.known_texts, answer.known_bytes].map((lines) => lines.split("\n"));
+  return { ...answer, ...Object.fromEntries(columns), known_texts, known_bytes };
+}
+
+// The answers, kept for all views of them: each is sent once.
+function collect({ model }) {
+  const shared = { answers: model.get("answers").map(unpack), drawings: new Set() };
+  model.on("msg:custom", ({ kind, answer }, buffers) => {
+    if (kind !== "answer") return;
+    const columns = Object.keys(COLUMNS).map((name, n) => [name, buffers[n]]);
+    shared.answers.push(unpack({ ...answer, ...Object.fromEntries(columns) }));
+    for (const draw of shared.drawings) draw();
+  });
+  return shared;
+}
+
+// Text and bytes of a token.
+function pieceOf({ known, known_texts, known_bytes }, id) {
+  let [first, last] = [0, known.length - 1];
+  while (first < last) {
+    const middle = (first + last) >> 1;
+    if (known[middle] < id) first = middle + 1;
+    else last = middle;
+  }
+  return [known_texts[first], known_bytes[first]];
 }
 
 function describe(answer, number) {
-  const [text] = answer.pieces[answer.ids[number]];
+  const [text] = pieceOf(answer, answer.ids[number]);
   return `token ${number}: ${text}, ${share(Math.exp(answer.logprobs[number]))}, ${answer.entropies[number].toFixed(2)} bits`;
 }
 
 // What is known of one token; `branch(at, token)` where it can be branched. Returns the element.
 function drawDetail(answer, number, branch) {
-  const [text, bytes] = answer.pieces[answer.ids[number]];
+  const [text, bytes] = pieceOf(answer, answer.ids[number]);
   const fact = (name, value) => h("span", { className: "ipl-fact" }, h("span", { className: "ipl-name" }, name), value);
   const facts = h(
     "div",
@@ -44,16 +71,17 @@ function drawDetail(answer, number, branch) {
   const list = h("div", { className: "ipl-others", role: "group", "aria-label": "What could stand there" });
   for (let i = number * answer.n_top; i < (number + 1) * answer.n_top && answer.others[i] >= 0; i++) {
     const id = answer.others[i];
+    const [other] = pieceOf(answer, id);
     const chance = share(Math.exp(answer.chances[i]));
     const taken = id === answer.ids[number];
     const label = taken ? "this token" : `id ${id}` + (branch ? ": branch here" : "");
-    const shown = [h("span", { className: "ipl-code" }, `"${answer.pieces[id][0]}"`), h("span", { className: "ipl-chance" }, chance)];
+    const shown = [h("span", { className: "ipl-code" }, `"${other}"`), h("span", { className: "ipl-chance" }, chance)];
     const item = h(branch && !taken ? "button" : "span", { className: "ipl-button ipl-other", title: label, ...KEYS }, ...shown);
     item.style.setProperty("--share", `${(100 * Math.exp(answer.chances[i])).toFixed(1)}%`);
     if (taken) item.classList.add("ipl-taken");
     else if (branch) {
       item.type = "button";
-      item.setAttribute("aria-label", `branch with ${answer.pieces[id][0]}, ${chance}`);
+      item.setAttribute("aria-label", `branch with ${other}, ${chance}`);
       item.addEventListener("click", () => branch(number, id));
     }
     list.append(item);
@@ -222,7 +250,7 @@ function drawToggle(el, model) {
   return group;
 }
 
-function render({ model, el, signal }) {
+function render({ model, el, signal, shared }) {
   el.classList.add("ipl-tokens");
   const answers = h("div", { className: "ipl-answers" });
   const running = h("section", { className: "ipl-running", hidden: true });
@@ -232,7 +260,7 @@ function render({ model, el, signal }) {
   stop.append(h("span", { className: "ipl-square", "aria-hidden": "true" }), "Stop");
   stop.addEventListener("click", () => {
     stop.disabled = true;
-    model.send({ kind: "stop" });
+    say(model, { kind: "stop" });
   });
   running.append(h("div", { className: "ipl-title" }, label, stop), written);
   const problem = h("div", { className: "ipl-problem", role: "alert", hidden: true });
@@ -245,13 +273,12 @@ function render({ model, el, signal }) {
     label.textContent = "asked for: it comes when the kernel is free";
     running.hidden = false;
     problem.hidden = true;
-    model.send({ kind: "branch", answer, at, token });
+    say(model, { kind: "branch", answer, at, token });
   }
   function more() {
-    const all = model.get("answers");
-    while (answers.children.length < all.length) {
+    while (answers.children.length < shared.answers.length) {
       const number = answers.children.length;
-      const answer = unpack(all[number]);
+      const answer = shared.answers[number];
       answers.append(drawTokens(answer, signal, answer.branches ? (at, token) => ask(number, at, token) : null));
     }
   }
@@ -262,12 +289,17 @@ function render({ model, el, signal }) {
     label.textContent = now.label;
     written.textContent = now.text;
   }
-  model.on("change:answers", more);
+  shared.drawings.add(more);
+  signal.addEventListener("abort", () => shared.drawings.delete(more));
   model.on("change:running", grow);
+  model.on("msg:custom", ({ kind, text }) => {
+    if (kind === "text") written.append(text);
+    if (kind === "ended") running.hidden = true;
+  });
   tellWhenLeft(model, el, signal);
   more();
   grow();
   tellProblem(model, problem);
 }
 
-export default live(render);
+export default live(render, collect);

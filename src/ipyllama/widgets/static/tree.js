@@ -107,8 +107,8 @@ function render({ model, el, signal }) {
 
   const button = (label, title, onclick) => h("button", { className: "ipl-button", type: "button", title, onclick, ...KEYS }, label);
   const title = h("span", { className: "ipl-title" });
-  const beginning = button("Go to the beginning", "The next cell begins anew", () => model.send({ kind: "goto", turn: null }));
-  const undo = button("Undo", "Take back the last change: an answer, go to, rename or remove", () => model.send({ kind: "undo" }));
+  const beginning = button("Go to the beginning", "The next cell begins anew", () => say(model, { kind: "goto", turn: null }));
+  const undo = button("Undo", "Take back the last change: an answer, go to, rename or remove", () => say(model, { kind: "undo" }));
   const tree = h("div", { className: "ipl-rows", role: "tree", "aria-label": "Turns of the conversation" });
   const nothing = h("div", { className: "ipl-nothing" }, "Nothing was said yet.");
   const said = h("span", { className: "ipl-said", role: "status" });
@@ -134,7 +134,7 @@ function render({ model, el, signal }) {
   el.classList.add("ipl-board", "ipl-tree");
   el.append(h("div", { className: "ipl-bar" }, title, said, beginning, undo), tree, nothing, detail);
 
-  const act = (kind) => memo.selected && model.send({ kind, turn: memo.selected });
+  const act = (kind) => memo.selected && say(model, { kind, turn: memo.selected });
 
   const list = rowsIn(tree, {
     name: (row) => row.id,
@@ -181,7 +181,7 @@ function render({ model, el, signal }) {
   let asking = 0;
   function askDetail() {
     clearTimeout(asking);
-    asking = setTimeout(() => model.send({ kind: "detail", turn: memo.selected }), 80);
+    asking = setTimeout(() => say(model, { kind: "detail", turn: memo.selected }), 80);
   }
 
   function drawDetail() {
@@ -210,7 +210,7 @@ function render({ model, el, signal }) {
     const end = (save) => {
       if (!open) return;
       open = false;
-      if (save && field.value.trim() !== row.name) model.send({ kind: "rename", turn: row.id, name: field.value });
+      if (save && field.value.trim() !== row.name) say(model, { kind: "rename", turn: row.id, name: field.value });
       field.remove();
       if (name) name.hidden = false;
       list.paint();
@@ -263,7 +263,7 @@ function render({ model, el, signal }) {
       const timer = setTimeout(() => {
         timers.delete(timer);
         const turns = list.visible().map((row) => row.id);
-        if (turns.length) model.send({ kind: "where", turns });
+        if (turns.length) say(model, { kind: "where", turns });
       }, delay);
       if (timers.size > 2) {
         const oldest = timers.values().next().value;

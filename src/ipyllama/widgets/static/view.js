@@ -1,20 +1,22 @@
 // Shared by the widgets of ipyllama. A notebook holds static HTML in slots, <div class="ipyllama-slot" data-ipyllama="NAME">,
 // and the live view of that name is drawn over it, wherever and whenever such a slot is in the page.
 
-const places = (globalThis[Symbol.for("ipyllama.places.1")] ??= (() => {
-  const views = new Map(); // name -> (slot) => what takes the view away again
+const places = (globalThis[Symbol.for("ipyllama.places.2")] ??= (() => {
+  const views = new Map(); // name -> [(slot) => what takes the view away again]: two notebooks may have one kernel
   const drawn = new Map(); // slot -> { view, remove }
   const slots = document.getElementsByClassName("ipyllama-slot");
 
+  const newest = (slot) => views.get(slot.dataset.ipyllama)?.at(-1);
+
   function look() {
     for (const [slot, { view, remove }] of drawn) {
-      if (!slot.isConnected || views.get(slot.dataset.ipyllama) !== view) {
+      if (!slot.isConnected || newest(slot) !== view) {
         drawn.delete(slot);
         remove();
       }
     }
     for (const slot of slots) {
-      const view = views.get(slot.dataset.ipyllama);
+      const view = newest(slot);
       if (view && !drawn.has(slot)) drawn.set(slot, { view, remove: view(slot) });
     }
   }
@@ -22,12 +24,13 @@ const places = (globalThis[Symbol.for("ipyllama.places.1")] ??= (() => {
   new MutationObserver(look).observe(document.body, { childList: true, subtree: true });
 
   return {
-    set(name, view) {
-      views.set(name, view);
+    add(name, view) {
+      views.set(name, [...(views.get(name) ?? []), view]);
       look();
     },
-    delete(name) {
-      views.delete(name);
+    remove(name, view) {
+      views.set(name, views.get(name)?.filter((other) => other !== view) ?? []);
+      if (!views.get(name).length) views.delete(name);
       look();
     },
   };
@@ -58,6 +61,14 @@ function listening(model, signal) {
   };
 }
 
+// A kernel that starts anew, or is gone, knows nothing of the views that it made.
+function whenKernelEnds(model, end) {
+  const changes = model.widget_manager?.kernel?.statusChanged;
+  const look = (kernel, status) => ["restarting", "autorestarting", "terminating", "dead"].includes(status) && end();
+  changes?.connect(look);
+  return () => changes?.disconnect(look);
+}
+
 // The module of a widget: `export default live(render)`, with render({ model, el, signal }) as anywidget calls it. The
 // signal ends when the view goes: pass it to addEventListener. What `prepare({ model })` returns, once, is `shared` by all
 // views.
@@ -66,7 +77,7 @@ function live(render, prepare = () => {}) {
     initialize({ model }) {
       const name = model.get("slot");
       const shared = prepare({ model });
-      places.set(name, (slot) => {
+      const view = (slot) => {
         const gone = new AbortController();
         const draw = (el) => render({ model: listening(model, gone.signal), el, signal: gone.signal, shared });
         const remove = drawIn(slot, draw, { over: true });
@@ -74,8 +85,14 @@ function live(render, prepare = () => {}) {
           gone.abort();
           remove();
         };
-      });
-      return () => places.delete(name);
+      };
+      places.add(name, view);
+      const end = () => places.remove(name, view); // the static form is left
+      const forget = whenKernelEnds(model, end);
+      return () => {
+        forget();
+        end();
+      };
     },
     render({ model, el, signal }) {
       return render({ model, el, signal, shared: prepare({ model }) });
@@ -94,6 +111,25 @@ function h(tag, properties = {}, ...children) {
   return el;
 }
 
+// Tell the kernel something, also while a cell runs: on the control channel, where front end and kernel have it (say.py).
+function say(model, content) {
+  const kernel = model.widget_manager?.kernel;
+  if (!kernel?.sendControlMessage || !model.get("hears")) {
+    model.send(content);
+    return;
+  }
+  const header = {
+    msg_id: `${kernel.clientId}_${Date.now()}_${Math.random()}`,
+    msg_type: "ipyllama_say",
+    session: kernel.clientId,
+    username: kernel.username,
+    date: new Date().toISOString(),
+    version: "5.3",
+  };
+  const told = { slot: model.get("slot"), content };
+  kernel.sendControlMessage({ channel: "control", header, parent_header: {}, metadata: {}, content: told, buffers: [] });
+}
+
 // What the notebook's own Stop button does; false where this front end gives no way to it.
 async function interrupt(model, kernelId) {
   const kernel = model.widget_manager?.kernel;
@@ -106,7 +142,11 @@ async function interrupt(model, kernelId) {
   const base = JSON.parse(config.textContent).baseUrl ?? "/";
   const token = document.cookie.match(/(?:^|; )_xsrf=([^;]*)/)?.[1] ?? "";
   const url = `${base}api/kernels/${encodeURIComponent(kernelId)}/interrupt`;
-  return (await fetch(url, { method: "POST", headers: { "X-XSRFToken": token } })).ok;
+  try {
+    return (await fetch(url, { method: "POST", headers: { "X-XSRFToken": token } })).ok;
+  } catch {
+    return false; // the server is gone
+  }
 }
 
 async function copyText(text) {
