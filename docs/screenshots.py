@@ -48,8 +48,24 @@ def kv(notebook: Notebook) -> Locator:
     return view
 
 
+def documents(notebook: Notebook) -> Locator:
+    """An answer from documents, with one of them folded out."""
+    notebook.run(1)
+    notebook.run(2)
+    output = notebook.out(2)
+    output.locator("details").last.locator("summary").click()
+    return notebook.cell(2)
+
+
+HANDBOOK = """{
+    "leave.md": "Everyone has 28 days of leave each year. Unused days move to March of the next year.",
+    "travel.md": "Trains are booked in second class. Flights need the consent of Ms Ott.",
+    "canteen.md": "The canteen is open from 11:30 to 14:00. On Fridays there is fish.",
+}"""
+INDEX = f"from ipyllama.rag import Index\nIndex.create('handbook', {HANDBOOK})"
 PICTURES: dict[str, tuple[Show, tuple[str, ...]]] = {
     "live": (live, (f"%%llama -n 400 -t 0 --fresh\n{QUESTION}",)),
+    "rag": (documents, (INDEX, "%%llama --rag handbook -k 2 -t 0\nHow many days of leave are there each year?")),
     "kv": (kv, (f"%%llama -n 120 -t 0\n{QUESTION}", "%llama kv", "%%llama -n 200 -t 1 --samples 3\nAnd a tuple?")),
 }
 
