@@ -248,19 +248,7 @@ def _refuse_together(values: Mapping[str, Any]) -> None:
 
 def _refuse_beside_rag(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> None:
     if values.get("rag"):
-        for name in (
-            "raw",
-            "system",
-            "chat",
-            "reset",
-            "after",
-            "name",
-            "samples",
-            "sweep",
-            "think",
-            "no_think",
-            "on_full",
-        ):
+        for name in ("raw", *_OF_CONVERSATIONS):
             if values.get(name):
                 option = name.replace("_", "-")
                 raise BadOption(f"--rag answers from documents, outside any conversation: leave out --{option}")
