@@ -142,8 +142,9 @@ class Notebook:
         return self.cell(index).locator(".jp-Cell-outputArea")
 
     def run(self, index: int, *, wait: bool = True) -> None:
-        self.cell(index).locator(".cm-content").click()
-        self.page.keyboard.press("Control+Enter")
+        code = self.cell(index).locator(".cm-content")
+        code.click()
+        code.press("Control+Enter")  # a view may take the focus in between
         if wait:
             self.done(index)
         else:

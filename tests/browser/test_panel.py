@@ -14,6 +14,7 @@ playwright = pytest.importorskip("playwright.sync_api", reason="pip install play
 Open = Callable[..., Any]
 expect = playwright.expect
 HOSTILE = """<img src=x onerror="window.hit=1"> </script><script>window.hit=2</script> <b>bold</b>"""
+ENDLESS = "Write a very long story about a river, with many chapters."
 CHAT = "import json\nchat = get_ipython().magics_manager.registry['LlamaMagics'].session.conversation()\n"
 TURNS = CHAT + "print(json.dumps([[t.message, t.text, chat.number(t)] for t in chat.turns]))"
 ALL = CHAT + "print(json.dumps([t.message for t in chat.all_turns]))"
@@ -141,7 +142,7 @@ def test_stop(smol: Open, way: str) -> None:
     notebook = smol("%llama chat", CHAT + "print(json.dumps([chat.head.finish_reason, len(chat.head.tokens)]))")
     shown = panel(notebook)
     choose(shown, Most_tokens=3000, Temperature=0)
-    field(shown).fill("Count: 1, 2, 3, 4, 5, 6, 7, 8 and so on to 1000, all numbers.")
+    field(shown).fill(ENDLESS)
     field(shown).press("Enter")
     expect(shown.locator(".ipl-said")).to_contain_text(re.compile(r"(\w+\W+){5}"), timeout=60_000)
     expect(shown.locator(".ipl-under")).to_contain_text(re.compile(r"\d+ tokens · [\d.]+/s"))
@@ -298,7 +299,7 @@ def test_a_page_that_comes_late_shows_the_answer_that_is_written(smol: Open) -> 
     notebook = smol("%llama chat")
     shown = panel(notebook)
     choose(shown, Most_tokens=3000, Temperature=0)
-    field(shown).fill("Count: 1, 2, 3, 4, 5, 6, 7, 8 and so on to 1000, all numbers.")
+    field(shown).fill(ENDLESS)
     field(shown).press("Enter")
     expect(shown.locator(".ipl-said")).to_contain_text(re.compile(r"(\w+\W+){5}"), timeout=60_000)
     began = shown.locator(".ipl-said").inner_text()[:10]
