@@ -160,11 +160,10 @@ def _last(stream: Stream[Any]) -> ChatGenerationChunk:
 
 def _usage(reply: Reply) -> UsageMetadata:
     usage = reply.usage
-    read = usage.reused + usage.restored + usage.computed
     return {
-        "input_tokens": read,
+        "input_tokens": usage.prompt,
         "output_tokens": usage.generated,
-        "total_tokens": read + usage.generated,
+        "total_tokens": usage.prompt + usage.generated,
         "input_token_details": {"cache_read": usage.reused + usage.restored},
     }
 

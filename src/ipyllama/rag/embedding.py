@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ipyllama.errors import BadOption, StoreError, TooLongWarning
+from ipyllama.rag.types import digest
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -107,7 +108,7 @@ class Memo:
     ) -> NDArray[np.float32]:
         if self._memoised is None:
             return compute(texts)
-        key = _digest([weights, *texts])
+        key = digest([weights, *texts])
         vectors = self._memoised(key, lambda: compute(texts))
         if vectors.shape[0] == len(texts) and vectors.ndim == 2:
             return np.asarray(vectors, np.float32)
@@ -146,14 +147,6 @@ def ends_batch(text: str, n: int) -> bool:
     """Whether a batch of n texts ends after this one: on average after 32. It depends on the text alone, so that one
     text more or less changes one batch, and the others are found again."""
     return n >= MOST or hashlib.sha256(text.encode()).digest()[0] < 8
-
-
-def _digest(texts: Iterable[str]) -> str:
-    digest = hashlib.sha256()
-    for text in texts:
-        content = text.encode()
-        digest.update(len(content).to_bytes(8, "little") + content)
-    return digest.hexdigest()
 
 
 def _checked(vectors: NDArray[np.float32], n: int) -> NDArray[np.float32]:

@@ -29,8 +29,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 def load(name: str, content: bytes) -> Document:
     """The document in a file of this name. Raises `BadSource` for what holds no text, and says why."""
-    if len(content) > MAX_BYTES:
-        raise BadSource(f"{len(content) / 1e6:,.0f} MB, over the limit of {MAX_BYTES / 1e6:,.0f} MB: split it")
+    check_size(len(content))
     read = _LOADERS.get(PurePath(name).suffix.lower(), _text)
     try:
         document = read(content)
@@ -39,6 +38,12 @@ def load(name: str, content: bytes) -> Document:
     if not any(section.text.strip() for section in document.sections):
         raise BadSource("there is no text in it")
     return document
+
+
+def check_size(nbytes: int) -> None:
+    """Raises `BadSource` for a file that is too large."""
+    if nbytes > MAX_BYTES:
+        raise BadSource(f"{nbytes / 1e6:,.0f} MB, over the limit of {MAX_BYTES / 1e6:,.0f} MB: split it")
 
 
 def decode(content: bytes) -> tuple[str, str]:

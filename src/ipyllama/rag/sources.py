@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ipyllama.errors import BadSource
 from ipyllama.rag.documents import Document, Section, clean
-from ipyllama.rag.loaders import MAX_BYTES, VERSION, load
+from ipyllama.rag.loaders import MAX_BYTES, VERSION, check_size, load
 
 _SKIPPED: Final = frozenset({"node_modules", "__pycache__", "site-packages"})
 _LONG: Final = 256
@@ -153,8 +153,7 @@ def _file(path: str, root: str = "") -> Source | Unusable:
             return file.read(MAX_BYTES + 1)
 
     def parse(content: bytes) -> Document:
-        if info.st_size > MAX_BYTES:
-            raise BadSource(f"{info.st_size / 1e6:,.0f} MB, over the limit of {MAX_BYTES / 1e6:,.0f} MB: split it")
+        check_size(info.st_size)  # not all of a larger file was read
         return load(path, content)
 
     return Source(name, info.st_size, read, parse, {}, root, info.st_mtime_ns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -47,9 +47,13 @@ class Retriever(Protocol):
 
 def chunk_id(source: str, text: str) -> str:
     """32 hexadecimal digits of SHA-256 over source and text."""
-    digest = hashlib.sha256()
-    for part in (source, text):
-        content = part.encode("utf-8", "surrogatepass")
-        digest.update(len(content).to_bytes(8, "little"))
-        digest.update(content)
-    return digest.hexdigest()[:32]
+    return digest((source, text))[:32]
+
+
+def digest(texts: Iterable[str]) -> str:
+    """SHA-256 over several texts, each after its length."""
+    found = hashlib.sha256()
+    for text in texts:
+        content = text.encode("utf-8", "surrogatepass")
+        found.update(len(content).to_bytes(8, "little") + content)
+    return found.hexdigest()
