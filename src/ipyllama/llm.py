@@ -160,9 +160,14 @@ class LLM(Looks):
         into the reply; `wrap` and `watch` as in `generate`."""
         self._require_generation()
         chosen, fusing = GenerateOptions().replace_from(options), None
-        if chosen.reuse == "fused":
-            fusing = self._fusing(prompt, chosen.recompute)
-        return self.generate(self._prompt(prompt), chosen, notes, wrap, fresh=fresh, fusing=fusing, watch=watch)
+        if isinstance(prompt, Layout):
+            ledger, movable = prompt.read(self.vocab)
+            if chosen.reuse == "fused":
+                self.require_fusing()
+                fusing = Fusing(movable, chosen.recompute)
+        else:
+            ledger = self._prompt(prompt)
+        return self.generate(ledger, chosen, notes, wrap, fresh=fresh, fusing=fusing, watch=watch)
 
     def chat(self, system: str | None = None, name: str = "default") -> Chat:
         """A new conversation. `system` None leaves the system prompt to the model's template."""
@@ -403,13 +408,6 @@ class LLM(Looks):
         commit = _core.build_info()["llama_cpp_commit"]
         key = (self.file, commit, options.swa_full, options.type_k, options.type_v, options.flash_attention)
         return CapabilityProbe(self._engine, self._model, key, options)
-
-    def _fusing(self, prompt: Prompt, recompute: int) -> Fusing:
-        """What of a prompt is computed once. Raises `CannotFuse` where it could not be moved."""
-        if not isinstance(prompt, Layout):
-            raise BadOption('reuse="fused" is for prompts with documents: give a Layout(frame, chunks, question)')
-        self.require_fusing()
-        return Fusing(prompt.read(self.vocab)[1], recompute)
 
     def require_fusing(self) -> None:
         """Raises `CannotFuse`, with the reason, where KV cannot be moved from one prompt to another."""
