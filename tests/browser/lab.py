@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -87,8 +88,16 @@ class Lab:
     def api(self, path: str, method: str = "GET") -> Any:
         headers = {"Authorization": f"token {self.token}"}
         request = urllib.request.Request(f"{self.url}/api/{path}", method=method, headers=headers)
-        with urllib.request.urlopen(request, timeout=20) as answer:
-            return json.loads(answer.read() or "null")
+        for wait in (0.2, 0.5, 1.0, None):
+            try:
+                with urllib.request.urlopen(request, timeout=20) as answer:
+                    return json.loads(answer.read() or "null")
+            except urllib.error.HTTPError as error:
+                # a kernel that is just being started has no last_activity yet, and the server cannot list it
+                if method != "GET" or error.code != 500 or wait is None:
+                    raise
+                time.sleep(wait)
+        raise AssertionError
 
     def end_kernels(self) -> None:
         while sessions := self.api("sessions"):  # two of them may have one kernel, and end with it

@@ -3,34 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from kernel.session import Kernel
-
-NOTEBOOK = r"""
-from ipyllama.rag import Chunk, Hit
-
-class Shelf:
-    texts = {
-        "mill.md": "The mill has three rooms. " * 12,
-        "castle.md": "The castle has nine rooms. <img src=x onerror=alert(1)></details><script>1</script> " * 6,
-        "harbour.md": "The harbour has no rooms. " * 12,
-    }
-    order = ["mill.md", "castle.md", "harbour.md"]
-
-    def search(self, query, k=4):
-        found = [Hit(Chunk(name, self.texts[name], name, "Rooms", 0), 1.0 / n)
-                 for n, name in enumerate(self.order, start=1)]
-        return found[:k]
-
-shelf = Shelf()
-"""
+from shelf import SHELF
 
 
 @pytest.fixture
 def shelf(use: Callable[[str], Kernel]) -> Kernel:
     kernel = use("llama")
-    kernel.run(NOTEBOOK)
+    kernel.run(SHELF)
     return kernel
 
 
@@ -103,7 +86,7 @@ def test_mistakes_are_told_in_a_line(shelf: Kernel, cell: str, said: str) -> Non
 
 def test_what_cannot_be_moved_is_refused(use: Callable[[str], Kernel]) -> None:
     kernel = use("mamba")
-    kernel.run(NOTEBOOK)
+    kernel.run(SHELF)
     result = kernel.finish(kernel.start("%%llama --rag {{shelf}} --reuse fused\nWhy?"))
     assert "CannotFuse" in result.error
     assert "recurrent" in result.error
@@ -115,3 +98,36 @@ def test_tab_completes(kernel: Kernel) -> None:
     assert "%%llama --rag x --mode vector" in kernel.complete("%%llama --rag x --mode v")
     assert "%llama index" in kernel.complete("%llama ind")
     assert "%%llama --reuse fused" in kernel.complete("%%llama --reuse f")
+
+
+INDEX = f"""
+import sys, tempfile, time
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from ragwords import Words
+from ipyllama.rag import Index
+
+class Slow(Words):
+    def __call__(self, texts):
+        time.sleep(0.05)
+        print("batch")
+        return super().__call__(texts)
+
+Slow.__qualname__ = "Words"
+documents = [(f"d{{i}}", f"document {{i}} " + " ".join(f"w{{i}}x{{j}}" for j in range(300))) for i in range(60)]
+place = tempfile.mkdtemp()
+index = Index.create("big", [], location=place, embed=Slow(), chunk_tokens=64, overlap=0)
+whole = Index.create("whole", documents, location=place, embed=Words(), chunk_tokens=64, overlap=0)
+"""
+
+
+def test_stop_keeps_what_was_indexed(kernel: Kernel) -> None:
+    kernel.run(INDEX)
+    cell = kernel.start("added = index.add(documents)")
+    so_far = kernel.wait_for_print(cell, "batch\nbatch\nbatch")
+    kernel.interrupt()
+    stopped = kernel.finish(cell, so_far)
+    assert "KeyboardInterrupt" in stopped.error
+    assert 0 < kernel.value("len(index)") < kernel.value("len(whole)")
+    kernel.run("added = index.add(documents)")
+    assert kernel.value("0 < added.embedded < len(whole)")
+    assert kernel.value("index.sources() == whole.sources() and len(index) == len(whole)")
