@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Protocol
 
 from ipyllama import _core
@@ -13,6 +14,16 @@ class Tokenizer(Protocol):
     """What is asked of a vocabulary to tokenize with."""
 
     def tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]: ...
+
+
+class Remembering:
+    """A tokenizer that reads each text once."""
+
+    def __init__(self, vocab: Tokenizer) -> None:
+        self._tokenize = cache(vocab.tokenize)
+
+    def tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
+        return self._tokenize(text, add_special, parse_special)
 
 
 class Vocabulary:

@@ -14,6 +14,7 @@ from ipyllama.rag.order import better_order, stable
 from ipyllama.rag.reply import RagReply
 from ipyllama.rag.types import Hit, Retriever
 from ipyllama.stop import Stop
+from ipyllama.vocab import Remembering
 
 if TYPE_CHECKING:
     from ipyllama.layout import Layout
@@ -108,10 +109,10 @@ def newest() -> LLM:
 
 def _fitting(llm: LLM, question: str, hits: Sequence[Hit], instruction: str, n_answer: int) -> Layout:
     """The prompt with as many chunks as fit. Raises `PromptTooLong` where none does."""
-    room = llm.n_ctx - min(n_answer, llm.n_ctx // 4)
+    room, vocab = llm.n_ctx - min(n_answer, llm.n_ctx // 4), Remembering(llm.vocab)
     for n in range(len(hits), -1, -1):
         layout = layout_for(llm.template, question, [hit.chunk for hit in hits[:n]], instruction)
-        size = len(layout.read(llm.vocab)[0])
+        size = len(layout.read(vocab)[0])
         if size < room and (n or not hits):
             return layout
     raise PromptTooLong(size, llm.n_ctx)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from ipyllama.vocab import Remembering
+
 if TYPE_CHECKING:
     from ipyllama.layout import Layout
     from ipyllama.llm import LLM
@@ -42,6 +44,7 @@ class _Search:
 
     def __init__(self, llm: LLM, layout: Layout) -> None:
         self._llm, self._layout, self._left = llm, layout, LOOKS
+        self._vocab = Remembering(llm.vocab)
 
     def at_hand(self, chunks: Sequence[str]) -> int:
         """How many tokens of a prompt with these chunks are at hand."""
@@ -62,7 +65,7 @@ class _Search:
     def _look(self, chunks: Sequence[str]) -> tuple[int, bool]:
         """Tokens at hand of a prompt with these chunks alone, and whether that is all of it."""
         self._left -= 1
-        ledger, _ = replace(self._layout, chunks=tuple(chunks), question="").read(self._llm.vocab)
+        ledger, _ = replace(self._layout, chunks=tuple(chunks), question="").read(self._vocab)
         where = self._llm.where([ledger])[0]
         n = max(where.live, where.ram, where.disk)
         return n, n >= len(ledger) - 1
