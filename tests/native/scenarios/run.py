@@ -19,6 +19,7 @@ from native.scenarios.damage import DAMAGES
 from native.scenarios.subject import RAM, Kind, Mismatch, Operation, Subject, blocks_of
 from native.shorten import shorten
 from tiny import build
+from tqdm import tqdm
 
 TINY: Final = ("llama", "gemma3", "mamba", "lfm2", "jamba")
 """Full attention, a window, recurrent, two hybrids."""
@@ -154,7 +155,7 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="ipyllama-scenarios-") as folder,
         kinds(arguments.models, Path(folder), smollm2) as models,
     ):
-        for case in range(arguments.cases):
+        for case in tqdm(range(arguments.cases), unit=" scenarios"):
             subject = scenario(models[case % len(models)], f"{arguments.seed}.{case}")
             total, worst = total + subject.counts, max(worst, subject.worst)
     sys.stdout.write(f"{arguments.cases} scenarios, no mismatch: {dict(sorted(total.items()))}\n")

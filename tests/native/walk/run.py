@@ -12,6 +12,7 @@ from native.shorten import shorten
 from native.walk.kinds import KINDS, N_SEQUENCES, Kind
 from native.walk.subject import Failure, Operation
 from native.walk.walk import Walk
+from tqdm import tqdm
 
 _NAMES = "ABC"
 _LENGTH = (10, 60)  # operations of a walk
@@ -195,7 +196,7 @@ def _report(kind: Kind, seed: str, operations: list[Operation], failure: Failure
 
 def run(cases: int, seed: int) -> None:
     """That many walks, the kinds of memory in turn."""
-    for case in range(cases):
+    for case in tqdm(range(cases), unit=" walks"):
         walk(KINDS[case % len(KINDS)], f"{seed}.{case}")
 
 
