@@ -14,7 +14,7 @@ from ipyllama.llm import load
 from ipyllama.rag import Index
 
 _IN_A_DOCUMENT = 25
-_WORDS = 16  # in a chunk: about 22 tokens
+_WORDS = 18  # about 25 tokens: no two paragraphs fit into a chunk
 
 
 def main() -> None:
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def documents(n: int) -> Iterator[tuple[str, str]]:
-    """Texts of 25 paragraphs, each of which is one chunk."""
+    """Texts of 25 paragraphs, each of which is one chunk or two."""
     words, chance = vocabulary(), random.Random(0)
     for number in range(-(-n // _IN_A_DOCUMENT)):
         paragraphs = (" ".join(chance.choices(words, k=_WORDS)) for _ in range(_IN_A_DOCUMENT))
