@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from ragwords import Words
 from ipyllama.errors import BadOption, BadSource, DocumentWarning, MissingPackage, StoreError, UnknownIndex
 from ipyllama.rag import Chunk, Hit, Index, Retriever, as_retriever
 from ipyllama.rag.fuse import fuse
+from ipyllama.rag.retrievers import found_by
 
 DOCS = {
     "cats": "The cat sat on the mat. Cats purr when they are content.",
@@ -286,6 +288,11 @@ def test_a_damaged_index_says_so(index, words, tmp_path):
     [
         (lambda texts: [1.0, 2.0], "a row for each"),
         (lambda texts: [[float("nan")]] * len(texts), "not finite"),
+        (lambda texts: [[1e300]] * len(texts), "not finite"),
+        (lambda texts: ["a"] * len(texts), "an array of numbers"),
+        (lambda texts: ([1.0] for text in texts), "an array of numbers"),
+        (lambda texts: [[1.0], [1.0, 2.0]], "an array of numbers"),
+        (lambda texts: [[1j]] * len(texts), "an array of numbers"),
         (3, "embed must be"),
     ],
 )
@@ -293,6 +300,20 @@ def test_bad_embeddings_are_refused(embed, why, tmp_path):
     with pytest.raises(BadOption, match=why):
         Index.create("x", DOCS, location=tmp_path, embed=embed)
     assert Index.names(tmp_path) == []
+
+
+def test_vectors_of_another_length_are_refused(index, words, tmp_path):
+    for use in (lambda index: index.search("whale"), lambda index: index.add({"a": "text"})):
+        with pytest.raises(BadOption, match="rows of 5 numbers"):
+            use(Index.open("pets", tmp_path / "rag", embed=lambda texts: np.ones((len(texts), 5))))
+    assert len(index) == 3
+
+
+@pytest.mark.parametrize("scores", [None, [1], ["a"] * 2, [[1], [2, 3]], [float("nan")] * 2])
+def test_bad_rankings_are_refused(scores, tmp_path, words):
+    index = Index.create("x", {"a": "one", "b": "two"}, location=tmp_path, embed=words, rerank=lambda q, t: scores)
+    with pytest.raises(BadOption, match="a number for each of 2 texts"):
+        index.search("one")
 
 
 def test_a_reranker_has_the_last_word(tmp_path, words):
@@ -421,6 +442,37 @@ def test_other_retrievers_are_taken():
     for bad in (lambda query: "text", lambda query: [3], lambda query: None):
         with pytest.raises(BadOption):
             as_retriever(bad).search("x")
+
+
+class Finds:
+    """A retriever of somebody's own, that gives this."""
+
+    def __init__(self, found: object) -> None:
+        self.found = found
+
+    def search(self, query: str, k: int = 4):
+        return self.found
+
+
+def test_what_a_retriever_gives_is_checked(index):
+    known = Hit(Chunk("1", "t", "s"), 0.5)
+    assert found_by(Finds(iter([known] * 9)), "x", 2) == [known, known]
+    assert found_by(Finds(["one", ("b.md", "two")]), "x", 4)[1].chunk.source == "b.md"
+    assert found_by(lambda query: [query], "x", 4)[0].chunk.text == "x"
+    assert found_by(Finds([Hit(known.chunk, np.float32(0.5))]), "x", 4) == [known]
+    hit_of = lambda **changes: Hit(replace(known.chunk, **changes), 0.5)  # noqa: E731
+    odd = [None, 3, "text", {"a": "b"}, [None], [hit_of(text=3)], [hit_of(source=None)], [hit_of(start="")]]
+    for found in [*odd, [Hit("t", 1.0)], [Hit(known.chunk, None)], [Hit(known.chunk, "high")]]:
+        for retriever in (Finds(found), lambda query, found=found: found):
+            with pytest.raises(BadOption):
+                found_by(retriever, "x", 4)
+
+
+def test_options_of_a_search_are_checked(index):
+    assert found_by(index, "whale", 1, {"where": {"source": "cats"}})[0].chunk.source == "cats"
+    for retriever, options in [(index, {"fuzzy": 1}), (Finds([]), {"mode": "text"}), (list, {"mode": 1}), (index, "x")]:
+        with pytest.raises(BadOption, match="search"):
+            found_by(retriever, "whale", 1, options)
 
 
 def test_evaluation(index):

@@ -115,11 +115,13 @@ def _add(index: Index, sources: list[Any], view: View) -> Any:
 def _search(variables: Mapping[str, Any], args: RagArgs, view: View) -> Any:
     from IPython.display import display
 
+    from ipyllama.rag.retrievers import found_by
+
     name, *words = args.words
     if not words:
         raise BadOption(f"a question is needed: %llama search {name} WORDS...")
     query, options = " ".join(words), {"mode": args.mode} if args.mode else {}
-    hits = retriever(name, variables).search(query, args.k or K, **options)
+    hits = found_by(retriever(name, variables), query, args.k or K, options)
     display(hits_bundle(query, hits), raw=True)  # type: ignore[no-untyped-call]
 
 

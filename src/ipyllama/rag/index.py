@@ -53,6 +53,7 @@ class Index:
         self.folder, self.made_with = folder, made_with
         self.problems: dict[str, str] = {}
         self._embedding, self._ranking = embedding, ranking
+        embedding.dimensions = made_with.dimensions
         self._store = Store(folder)
 
     @classmethod
