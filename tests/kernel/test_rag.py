@@ -110,6 +110,19 @@ def test_what_cannot_be_moved_is_refused(use: Callable[[str], Kernel]) -> None:
     kernel.run("%%llama --rag {{shelf}} -n 2\nWhy?")
 
 
+def test_an_index_that_cannot_be_opened_can_be_dropped(kernel: Kernel) -> None:
+    kernel.run(
+        "from ipyllama.rag import Index\nnamed = Index.create('odd', {'a': 'text'}, embed=lambda t: [[1.0]] * len(t))"
+    )
+    kernel.run("%llama index odd --drop")
+    kernel.run("named = Index.create('odd', {'a': 'text'}, embed=lambda t: [[1.0]] * len(t))")
+    kernel.run("(named.folder / 'index.json').write_text('damaged')")
+    assert "cannot be read" in kernel.finish(kernel.start("%llama index odd")).error
+    kernel.run("%llama index odd --drop")
+    assert kernel.value("'odd' in Index.names()") is False
+    assert "no index 'odd'" in kernel.finish(kernel.start("%llama index odd --drop")).error
+
+
 def test_tab_completes(kernel: Kernel) -> None:
     assert "%%llama --rag" in kernel.complete("%%llama --ra")
     assert "%%llama --rag x --mode vector" in kernel.complete("%%llama --rag x --mode v")

@@ -276,11 +276,31 @@ def test_it_lies_beside_the_notebook(home, words, monkeypatch):
 def test_a_damaged_index_says_so(index, words, tmp_path):
     for file in (tmp_path / "rag/pets/chunks.lance").rglob("*.lance"):
         file.write_bytes(b"damage" * 10)
-    with pytest.raises(StoreError, match="cannot be used"):
+    with pytest.raises(StoreError, match="cannot be used") as error:
         Index.open("pets", tmp_path / "rag", embed=words).search("whale")
+    assert "delete that folder" in str(error.value)
+    assert ".rs" not in str(error.value)
     (tmp_path / "rag/pets/index.json").write_text("{}")
     with pytest.raises(StoreError, match="another version"):
         Index.open("pets", tmp_path / "rag", embed=words)
+
+
+def test_an_index_that_is_gone_says_so(index, words, tmp_path):
+    Index.open("pets", tmp_path / "rag", embed=words).drop()
+    for use in (lambda: index.search("whale"), lambda: index.add({"a": "text"}), lambda: repr(index)):
+        with pytest.raises(StoreError, match="there no more"):
+            use()
+
+
+def test_where_no_index_can_be_is_said(tmp_path, words):
+    Index.create("table", DOCS, location=tmp_path, embed=words)
+    with pytest.raises(UnknownIndex, match=r"mean 'table'\? Index"):
+        Index.open("tabel", tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="location=FOLDER"):
+        Index.create("x", DOCS, location=tmp_path / "file", embed=words)
+    with pytest.raises(BadOption, match="location"):
+        Index.create("x", DOCS, location=3, embed=words)
 
 
 @pytest.mark.parametrize(

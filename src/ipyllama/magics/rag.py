@@ -74,13 +74,13 @@ def index_names() -> list[str]:
 
 
 def _index(variables: Mapping[str, Any], args: RagArgs, view: View) -> Any:
-    from ipyllama.rag import Index
+    from ipyllama.rag import Index, places
 
     if not args.words:
         return _indexes(Index.names())
     name, *sources = args.words
     if args.drop:
-        Index.open(name).drop()
+        places.delete(places.known(name, places.root_of(None)))  # which need not be sound
         view.line(f"the index {name} is deleted, with all that was in it")
         return None
     known = name in Index.names()
