@@ -18,6 +18,7 @@ from ipyllama.rag.embedding import Embedding, Memo
 from ipyllama.rag.fuse import fuse
 from ipyllama.rag.places import MadeWith
 from ipyllama.rag.ranking import Ranking
+from ipyllama.rag.sources import shown_path
 from ipyllama.rag.split import CHUNK_TOKENS, OVERLAP, Cut, Splitter
 from ipyllama.rag.store import Store
 from ipyllama.rag.types import Hit
@@ -142,12 +143,17 @@ class Index:
 
     def remove(self, source: str | os.PathLike[str]) -> int:
         """Remove a document, or all in a folder or of a glob; gives their number. Raises `BadOption` for an unknown."""
-        name = os.fspath(source).rstrip("/")
+        given = str(source)
+        names = {given, given.rstrip("/"), shown_path(given)} - {""}  # "./docs" was found as "docs"
         with places.alone(self.folder):
             known = self._store.sources()
-            gone = [each for each, note in known.items() if name in (each, note.root) or _is_below(each, name)]
-            if not gone:
-                raise BadOption(f"there is no document {name!r} in the index {self.name}: sources() lists all")
+            gone = [
+                each
+                for each, note in known.items()
+                if names & {each, note.root} or any(_is_below(each, name) for name in names)
+            ]
+            if not gone or not given:
+                raise BadOption(f"there is no document {given!r} in the index {self.name}: sources() lists all")
             self._store.forget(gone)
             self._store.tidy()
         return len(gone)
@@ -280,7 +286,7 @@ def _make(folder: Path, embedding: Embedding, cut: Cut, ranking: Ranking | None)
 
 
 def _is_below(name: str, folder: str) -> bool:
-    return name.startswith(f"{folder}/")
+    return name.startswith(f"{folder.rstrip('/')}/")
 
 
 def _warn(problems: Mapping[str, str]) -> None:

@@ -227,7 +227,9 @@ def _table(rows: Sequence[Stored], schema: Any, filtered_by: Sequence[str]) -> A
     for name in filtered_by:
         key = str(key_of(name))
         values = [chunk.metadata.get(key) for chunk in chunks]
-        data[name] = [value if column(key, value) == name else None for value in values]
+        fitting = [value if column(key, value) == name else None for value in values]
+        is_number = name.endswith("_n")  # of which Arrow refuses those that no double is equal to
+        data[name] = [float(value) if is_number and value is not None else value for value in fitting]
     return pa.table({name: data[name] for name in schema.names}, schema)
 
 
