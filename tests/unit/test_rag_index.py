@@ -1,5 +1,6 @@
 """An index on disk: what is found, what an `add` costs, filters, bad input, and a process that is killed."""
 
+import datetime
 import os
 import signal
 import subprocess
@@ -176,6 +177,24 @@ def test_documents_are_removed_by_name_and_by_folder(home, words):
     assert [hit.chunk.source for hit in index.search("text of", k=9)] == ["c.txt"]
     with pytest.raises(BadOption, match="no document 'docs'"):
         index.remove("docs")
+    for nothing in ("", "/", "//"):  # which is not the beginning of every name
+        with pytest.raises(BadOption, match="no document"):
+            index.remove(nothing)
+    index.add(["docs", "docs/*.txt"])
+    assert index.remove("./docs/sub") == index.remove(home / "docs/a.txt") == index.remove("./c.txt") == 1
+
+
+def test_two_texts_of_one_name_are_told(home, words):
+    (home / "a.txt").write_text("a file")
+    index = Index.create("docs", [("one", "text"), ("one", "text"), "a.txt", "*.txt"], embed=words)
+    assert index.problems == {}
+    for _ in range(2):
+        with pytest.warns(DocumentWarning, match="two documents have this name"):
+            added = index.add([("one", "text"), ("one", "another"), ("two", "text"), ("two", "text", {"year": 1})])
+        assert list(added.problems) == ["one", "two"]
+    assert index.sources() == {"a.txt": 1, "one": 1, "two": 1}
+    with pytest.warns(DocumentWarning):
+        assert str(index.add("nowhere")) == "documents: none added; 0 chunks embedded; 1 document with problems"
 
 
 def test_bad_files_are_told_and_the_rest_is_indexed(home, words):
@@ -218,6 +237,7 @@ def test_metadata_filters(tmp_path, words):
 
     assert found(year=2003) == {"d3"}
     assert found(year={">=": 2002, "<": 2004}) == {"d2", "d3"}
+    assert found(year=np.int64(2003)) == found(year=np.float32(2003)) == {"d3"}
     assert found(year=[2001, "unknown"]) == {"d1", "x"}
     assert found(lang="de", year={">": 2001}) == {"d3", "d5"}
     assert found(lang={"!=": "de"}) == {"d0", "d2", "d4", "x"}
@@ -227,9 +247,21 @@ def test_metadata_filters(tmp_path, words):
     assert index.keys() == ["lang", "o'k", "year"]
     assert index.search("same", where={"year": 2003})[0].chunk.metadata == facts[3]
     refused = [({"yeer": 1}, "did you mean 'year'"), ({"year": {"~": 1}}, "compares by"), ({"year": None}, "must be")]
+    refused += [({"year": {"<": number}}, "must be") for number in (float("inf"), float("nan"), 10**400, [1])]
     for bad, match in refused:
         with pytest.raises(BadOption, match=match):
             index.search("same", where=bad)
+
+
+def test_metadata_of_all_kinds_can_be_kept_and_asked_for(tmp_path, words):
+    day = datetime.date(2024, 5, 1)
+    facts = {"ns": 1_700_000_000_000_000_001, "huge": 10**400, "day": day, "\ud800": "\ud800x", "half": "\ud800x"}
+    index = Index.create("m", [("a", "text", facts)], location=tmp_path, embed=words)
+    asked = [{"ns": {">": 1_600_000_000_000_000_001}}, {"day": day}, {"day": {"<": datetime.date(2025, 1, 1)}}]
+    for where in [*asked, {"half": "\ud800x"}, {"?": "?x"}, {"ns": {"!=": 3}}]:
+        assert len(index.search("text", where=where)) == 1
+    assert index.search("text", where={"source": "\ud800"}) == []
+    assert index.search("text")[0].chunk.metadata["huge"] == 10**400
 
 
 # -- names and settings -------------------------------------------------------------------------------------
