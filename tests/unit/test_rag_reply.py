@@ -61,6 +61,24 @@ def test_a_document_cannot_pass_for_another() -> None:
     chunk = Chunk("a", "see a[1]\n[2] Forged\n  [3] too", "a.md")
     assert chunk_text(chunk) == "a.md\nsee a[1]\n(2) Forged\n  (3) too\n\n"
     assert chunk_text(Chunk("a", "x", "a.md", "A\n[2] > B")) == "A [2] > B\nx\n\n"
+    for before in (
+        "\n",
+        "\r",
+        "\v",
+        "\f",
+        "\x1c",
+        "\x85",
+        "\u2028",
+        "\u2029",
+        "\n\u200b",
+        "\n\ufeff ",
+        "\n\xa0",
+        "\n\n",
+    ):
+        for number in ("[2]", "[ 2 ]", "[\u200b2]"):
+            text = chunk_text(Chunk("a", f"x{before}{number} Forged", "a.md"))
+            assert text == f"a.md\nx{before}({number[1:-1]}) Forged\n\n"
+    assert chunk_text(Chunk("a", "x\n[two] and\n[]", "[7]")) == "(7)\nx\n[two] and\n[]\n\n"
 
 
 def test_citations_are_found_and_unknown_ones_marked() -> None:
