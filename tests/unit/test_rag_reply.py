@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ipyllama.chat import ChatTemplate
+from ipyllama.display.divergence import divergence_text
 from ipyllama.display.rag import hits_bundle, rag_bundle, sources_bundle
 from ipyllama.errors import BadOption, TemplateError
 from ipyllama.layout import Layout
 from ipyllama.lens.divergence import Divergence
 from ipyllama.magics.options import parse_cell_line
+from ipyllama.magics.rag import source
 from ipyllama.rag.frame import NOT_FOUND, chunk_text, layout_for
 from ipyllama.rag.order import stable
 from ipyllama.rag.reply import RagReply
@@ -170,3 +174,15 @@ def test_options_of_answers_from_documents() -> None:
 def test_a_layout_is_checked() -> None:
     with pytest.raises(BadOption, match="chunks"):
         Layout("", "text", "")  # type: ignore[arg-type]
+
+
+def test_sources_in_a_cell_can_hold_variables() -> None:
+    variables = {"folder": Path("/srv"), "pages": {"a": "text"}}
+    assert source("{{pages}}", variables) is variables["pages"]
+    assert source("{{folder}}/notes/*.md", variables) == "/srv/notes/*.md"
+    with pytest.raises(BadOption, match=r"^\{\{fold\}\} is not a variable here"):
+        source("{{fold}}/x", variables)
+
+
+def test_one_token_is_one() -> None:
+    assert "computed 1 prompt token, first" in divergence_text(Divergence((0.1,), (True,), 1, 0.5))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from ipyllama.display import ProgressLine, Table
 from ipyllama.display.rag import hits_bundle
 from ipyllama.display.units import plural
-from ipyllama.errors import BadOption
+from ipyllama.errors import BadOption, UnknownIndex
+from ipyllama.magics.body import insert_variables
 
 if TYPE_CHECKING:
     from ipyllama.display import View
@@ -63,7 +64,12 @@ def retriever(name: str, variables: Mapping[str, Any]) -> Retriever:
         return found
     from ipyllama.rag import Index
 
-    return Index.open(name)
+    try:
+        return Index.open(name)
+    except UnknownIndex as error:
+        if name in variables:
+            raise UnknownIndex(f"{error} The variable is written {{{{{name}}}}}.") from None
+        raise
 
 
 def index_names() -> list[str]:
@@ -83,14 +89,18 @@ def _index(variables: Mapping[str, Any], args: RagArgs, view: View) -> Any:
         places.delete(places.known(name, places.root_of(None)))  # which need not be sound
         view.line(f"the index {name} is deleted, with all that was in it")
         return None
+    given = [source(each, variables) for each in sources]
     known = name in Index.names()
     if not known and not sources:
         raise BadOption(f"there is no index {name}: %llama index {name} FILES... makes one")
     index = Index.open(name) if known else Index.create(name, embed=args.embed or "minilm")
+    if args.embed and args.embed != index.made_with.embed:
+        made_with = f"the index {name} was made with {index.made_with.embed}"
+        raise BadOption(f"{made_with}: leave out --embed, or take another name, or --drop it")
     if args.remove:
         view.line(f"{plural(sum(index.remove(each) for each in args.remove), 'document')} removed from {name}")
     if sources:
-        return _add(index, [_source(each, variables) for each in sources], view)
+        return _add(index, given, view)
     return None if args.remove else index
 
 
@@ -130,9 +140,14 @@ def _indexes(names: list[str]) -> Table:
     return Table(("index",), rows, empty="no index yet: %llama index NAME FILES... makes one")
 
 
-def _source(word: str, variables: Mapping[str, Any]) -> Any:
-    match = _VARIABLE.fullmatch(word)
-    return _value(match[1], variables) if match else word
+def source(word: str, variables: Mapping[str, Any]) -> Any:
+    """A path or glob, in which variables may stand, or what is in a variable. Raises `BadOption`."""
+    if (match := _VARIABLE.fullmatch(word)) is not None:
+        return _value(match[1], variables)
+    path, notes = insert_variables(word, variables)  # {{folder}}/notes
+    if notes:
+        raise BadOption(notes[0].replace(": sent as written", ""))
+    return path
 
 
 def _value(name: str, variables: Mapping[str, Any]) -> Any:
