@@ -91,6 +91,10 @@ def test_why_tells_of_a_better_order(shelf: Kernel) -> None:
         ("%%llama --rag {{shelf}} --chat x\nWhy?", "--chat"),
         ("%%llama --check\nWhy?", "--rag"),
         ("%llama search {{shelf}}", "a question is needed"),
+        ("%llama index new {{shelv}}/*.md", "did you mean 'shelf'?"),
+        ("%%llama --rag shelf\nWhy?", "The variable is written {{shelf}}."),
+        ("%%llama --rag {{shelf}} --mode text\nWhy?", "takes no mode"),
+        ("%llama search {{shelf}} --mode text why", "takes no mode"),
     ],
 )
 def test_mistakes_are_told_in_a_line(shelf: Kernel, cell: str, said: str) -> None:
@@ -108,6 +112,20 @@ def test_what_cannot_be_moved_is_refused(use: Callable[[str], Kernel]) -> None:
     assert "CannotFuse" in result.error
     assert "recurrent" in result.error
     kernel.run("%%llama --rag {{shelf}} -n 2\nWhy?")
+
+
+def test_a_question_may_end_in_its_mark(shelf: Kernel) -> None:
+    shown = shelf.run("pass\nif True:\n    %llama search {{shelf}} -k 1 what are the rooms?\n").bundles[-1]
+    assert "1 chunk for “what are the rooms?”" in shown["text/plain"]
+    shelf.run('text = """\n%llama search what?\n"""')
+    assert shelf.value("text") == "\n%llama search what?\n"
+    for line in ("%llama search?", "%llama search ?", "%llama help search"):
+        assert "NAME QUESTION" in shelf.run(line).printed
+    assert "%llama cache ls" in shelf.run("%llama cache ls?").printed
+    shelf.run("%llama?")
+    shelf.run("%reload_ext ipyllama")
+    find = "[each.__name__ for each in get_ipython().input_transformer_manager.token_transformers].count('Asked')"
+    assert shelf.value(find) == 1
 
 
 def test_an_index_that_cannot_be_opened_can_be_dropped(kernel: Kernel) -> None:
