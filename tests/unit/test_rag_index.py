@@ -539,7 +539,9 @@ def test_evaluation(index):
     assert result["text"].recall == pytest.approx((2 / 3, 2 / 3))
     assert ("cat mat purr", "dogs") in result.missed or result["hybrid"].recall[1] == 1
     assert "recall@1" in str(result)
-    for bad, match in [([], "no pair"), ([("q", "lions")], "called lions"), ([3], "a pair is")]:
+    assert index.evaluate({"whale": Path("whales")}, k=2).found[0].recall[0] == 1
+    refused = [([], "no pair"), ([("q", "lions")], "called lions"), ([3], "a pair is"), ([("q", [])], "a pair is")]
+    for bad, match in [*refused, (None, "pairs are")]:
         with pytest.raises(BadOption, match=match):
             index.evaluate(bad)
 

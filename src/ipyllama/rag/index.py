@@ -191,10 +191,14 @@ class Index:
         return ask(newest() if llm is None else llm, self, question, k, **options)
 
     def evaluate(
-        self, pairs: Iterable[tuple[str, str | Iterable[str]]], k: int = 5, *, progress: Progress | None = None
+        self,
+        pairs: Mapping[str, str | Iterable[str]] | Iterable[tuple[str, str | Iterable[str]]],
+        k: int = 5,
+        *,
+        progress: Progress | None = None,
     ) -> Evaluation:
-        """How well questions find their documents: pairs of a question and the source (or sources, or chunk ids) that
-        answers it. Gives recall and mean reciprocal rank up to k, and latency, for each mode: a table, and `plot()`."""
+        """How well questions find their documents: pairs, or a dict, of a question and the source (or sources, or chunk ids)
+        that answers it. Gives recall and mean reciprocal rank up to k, and latency, for each mode: a table, and `plot()`."""
         from ipyllama.rag.evaluate import evaluate
 
         return evaluate(self, pairs, k, progress)
