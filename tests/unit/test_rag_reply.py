@@ -8,6 +8,7 @@ import pytest
 
 from ipyllama.chat import ChatTemplate
 from ipyllama.display.divergence import divergence_text
+from ipyllama.display.documents import problems_table
 from ipyllama.display.rag import hits_bundle, rag_bundle, sources_bundle
 from ipyllama.errors import BadOption, TemplateError
 from ipyllama.layout import Layout
@@ -186,3 +187,10 @@ def test_sources_in_a_cell_can_hold_variables() -> None:
 
 def test_one_token_is_one() -> None:
     assert "computed 1 prompt token, first" in divergence_text(Divergence((0.1,), (True,), 1, 0.5))
+
+
+def test_many_problems_are_not_all_shown() -> None:
+    shown = problems_table({f"<b>{n}\n.bin": "a binary file" for n in range(50)})._repr_mimebundle_()
+    assert shown["text/plain"].count("a binary file") == shown["text/html"].count("a binary file") == 20
+    assert "and 30 more" in shown["text/plain"]
+    assert "<b>" not in shown["text/html"]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ipyllama.display import ProgressLine, Table
+from ipyllama.display.documents import problems_table
 from ipyllama.display.rag import hits_bundle
 from ipyllama.display.units import plural
 from ipyllama.errors import BadOption, UnknownIndex
@@ -118,8 +119,7 @@ def _add(index: Index, sources: list[Any], view: View) -> Any:
         warnings.simplefilter("ignore")  # what it warns of is in the table
         added = index.add(sources, progress=progress)
     view.line(f"{index.name}: {added}; {plural(len(index), 'chunk')} in all")
-    rows = tuple((source, why) for source, why in added.problems.items())
-    return Table(("document", "problem"), rows) if rows else None
+    return problems_table(added.problems) if added.problems else None
 
 
 def _search(variables: Mapping[str, Any], args: RagArgs, view: View) -> Any:
