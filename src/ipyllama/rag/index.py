@@ -197,8 +197,9 @@ class Index:
         *,
         progress: Progress | None = None,
     ) -> Evaluation:
-        """How well questions find their documents: pairs, or a dict, of a question and the source (or sources, or chunk ids)
-        that answers it. Gives recall and mean reciprocal rank up to k, and latency, for each mode: a table, and `plot()`."""
+        """How well questions find their documents: pairs, or a dict, of a question and the source (or sources, or chunk
+        ids) that answers it. Gives recall and mean reciprocal rank up to k, and latency, for each mode: a table, and
+        `plot()`."""
         from ipyllama.rag.evaluate import evaluate
 
         return evaluate(self, pairs, k, progress)
