@@ -128,6 +128,7 @@ def test_as_many_chunks_are_read_as_fit(load, monkeypatch):
     n = len(reply.hits)
     assert 1 < n < 400
     assert f"{400 - n} of 400 chunks were left out" in reply.notes[0]
+    assert {hit.chunk.text for hit in reply.hits} == {f"chunk {i}" for i in range(n)}  # the best ones
     assert {n, n + 1} <= set(sizes)  # one more has no room
     assert len(sizes) < 40
     assert len(ask(llm, lambda query: ["wide " * 150], "why?", 1, instruction="Go.", max_tokens=512).hits) == 1

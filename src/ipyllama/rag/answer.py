@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -86,9 +86,8 @@ def start(  # noqa: PLR0913 - what a question needs, each by name
     if not isinstance(instruction, str):
         raise BadOption(f"instruction must be a text: got {instruction!r:.80}")
     found = found_by(retriever, question, k, search)
-    hits = stable(found) if order == "stable" else tuple(found)
-    layout = _fitting(llm, question, hits, instruction, int(options.get("max_tokens") or 0))
-    hits = hits[: len(layout.chunks)]
+    ordered = stable if order == "stable" else tuple
+    hits, layout = _fitting(llm, found, ordered, question, instruction, int(options.get("max_tokens") or 0))
     advice = better_order(llm, layout) if options.get("reuse") != "fused" else ""
     notes = options.pop("notes", ())
     if len(hits) < len(found):
@@ -111,18 +110,26 @@ def newest() -> LLM:
     raise NoModelLoaded('no model that answers is loaded: llm = ipyllama.load("smollm2"), then ask(..., llm=llm)')
 
 
-def _fitting(llm: LLM, question: str, hits: Sequence[Hit], instruction: str, n_answer: int) -> Layout:
-    """The prompt with as many chunks as leave room for the answer, with one at least. Raises `PromptTooLong` where
-    that one does not fit."""
+def _fitting(
+    llm: LLM,
+    found: Sequence[Hit],
+    ordered: Callable[[Sequence[Hit]], tuple[Hit, ...]],
+    question: str,
+    instruction: str,
+    n_answer: int,
+) -> tuple[tuple[Hit, ...], Layout]:
+    """The best hits, as many as leave room for the answer and one at least, in their order, and the prompt with them.
+    Raises `PromptTooLong` where that one does not fit."""
     room = llm.n_ctx - min(n_answer, llm.n_ctx // 4)
 
-    def laid(n: int) -> Layout:
-        return layout_for(llm.template, question, [hit.chunk for hit in hits[:n]], instruction)
+    def laid(n: int) -> tuple[tuple[Hit, ...], Layout]:
+        hits = ordered(found[:n])
+        return hits, layout_for(llm.template, question, [hit.chunk for hit in hits], instruction)
 
     def size(n: int) -> int:
-        return len(laid(n).read(llm.vocab)[0])
+        return len(laid(n)[1].read(llm.vocab)[0])
 
-    n = len(hits)
+    n = len(found)
     if size(n) >= room:
         n = bisect_left(range(1, n), True, key=lambda n: size(n) >= room) or min(1, n)
         if n < 2 and size(n) >= llm.n_ctx:
