@@ -91,6 +91,7 @@ def test_why_tells_of_a_better_order(shelf: Kernel) -> None:
         ("%%llama --rag {{shelf}} --chat x\nWhy?", "--chat"),
         ("%%llama --check\nWhy?", "--rag"),
         ("%llama search {{shelf}}", "a question is needed"),
+        ("%llama index new --drop docs", "--drop deletes the whole index"),
         ("%llama index new {{shelv}}/*.md", "did you mean 'shelf'?"),
         ("%%llama --rag shelf\nWhy?", "The variable is written {{shelf}}."),
         ("%%llama --rag {{shelf}} --mode text\nWhy?", "takes no mode"),

@@ -86,6 +86,8 @@ def _index(variables: Mapping[str, Any], args: RagArgs, view: View) -> Any:
     if not args.words:
         return _indexes(Index.names())
     name, *sources = args.words
+    if args.drop and (sources or args.remove):
+        raise BadOption("--drop deletes the whole index: it goes alone. --remove SOURCE takes documents out")
     if args.drop:
         places.delete(places.known(name, places.root_of(None)))  # which need not be sound
         view.line(f"the index {name} is deleted, with all that was in it")
