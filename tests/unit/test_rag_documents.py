@@ -3,6 +3,8 @@
 import json
 import tracemalloc
 
+import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -254,3 +256,8 @@ def test_what_is_no_document_is_refused(bad):
 def test_metadata_is_json():
     assert plain({"a": {1}, "b": (None, True), 3: float("inf")}) == {"a": [1], "b": [None, True], "3": None}
     assert plain("\ud800x\0") == "?x"
+    assert plain([pd.NA, pd.NaT, np.nan, np.arange(3), np.array(1)]) == [None, None, None, [0, 1, 2], 1]
+    table = pd.DataFrame({"text": ["a", "b"], "n": pd.array([1, None], dtype="Int64"), "v": [np.arange(2)] * 2})
+    assert [dict(each.metadata) for each in expand(table)] == [{"n": 1, "v": [0, 1]}, {"n": None, "v": [0, 1]}]
+    with pytest.raises(BadSource, match="column 'text'"):
+        list(expand(pd.DataFrame([["a", "b"]], columns=["text", "text"])))

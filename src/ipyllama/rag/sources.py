@@ -19,6 +19,8 @@ from ipyllama.rag.loaders import MAX_BYTES, VERSION, check_size, load
 
 _SKIPPED: Final = frozenset({"node_modules", "__pycache__", "site-packages"})
 _ANY_DEPTH: Final = re.compile(r"(^|/)\*\*(?:/+|$)")
+_NOTHING: Final = ("NaT", "<NA>")
+"""What pandas calls a value that is not there."""
 _LONG: Final = 256
 """A text of so many characters is no path."""
 
@@ -194,7 +196,7 @@ def _cells(table: Any) -> Iterator[Source]:
             if isinstance(text, str) and text.strip():
                 yield from _named(f"{column}[{key}]", text, {})
         return
-    if "text" not in table.columns:
+    if list(table.columns).count("text") != 1:
         raise BadSource("a table needs a column 'text'; or give one column: df['notes']")
     for key, row in table.iterrows():
         if isinstance(row["text"], str) and row["text"].strip():
@@ -215,6 +217,8 @@ def simple(value: Any) -> Any:
 def plain(value: Any) -> Any:
     """A value of metadata as JSON has it, see `simple`."""
     value = simple(value)
+    if getattr(value, "shape", ()) and hasattr(value, "tolist"):
+        value = value.tolist()
     match value:
         case float() if not math.isfinite(value):
             return None
@@ -224,4 +228,5 @@ def plain(value: Any) -> Any:
             return [plain(each) for each in value]
         case Mapping():
             return {clean(str(key)): plain(each) for key, each in value.items()}
-    return None if value == "NaT" else clean(str(value))
+    text = clean(str(value))
+    return None if text in _NOTHING else text
