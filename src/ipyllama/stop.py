@@ -7,7 +7,8 @@ import signal
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, ClassVar, Final, Protocol, Self
 
@@ -106,6 +107,27 @@ class Stop:
         Stop._in_force = None
         if signal.getsignal(signal.SIGINT) == self._press:
             signal.signal(signal.SIGINT, self._before)
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Ctrl-C waits until this block has ended: for what would be left half done, or would lose it."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    pressed: list[tuple[int, FrameType | None]] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        pressed.append((number, frame))
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if pressed:
+            before(*pressed[0])
 
 
 def _in_event_loop() -> bool:

@@ -74,6 +74,11 @@ def test_why_tells_of_a_better_order(shelf: Kernel) -> None:
         ("%%llama --rag {{shelf}} --chat x\nWhy?", "--chat"),
         ("%%llama --check\nWhy?", "--rag"),
         ("%llama search {{shelf}}", "a question is needed"),
+        ("%llama index new --drop docs", "--drop deletes the whole index"),
+        ("%llama index new {{shelv}}/*.md", "did you mean 'shelf'?"),
+        ("%%llama --rag shelf\nWhy?", "The variable is written {{shelf}}."),
+        ("%%llama --rag {{shelf}} --mode text\nWhy?", "takes no mode"),
+        ("%llama search {{shelf}} --mode text why", "takes no mode"),
     ],
 )
 def test_mistakes_are_told_in_a_line(shelf: Kernel, cell: str, said: str) -> None:
@@ -91,6 +96,33 @@ def test_what_cannot_be_moved_is_refused(use: Callable[[str], Kernel]) -> None:
     assert "CannotFuse" in result.error
     assert "recurrent" in result.error
     kernel.run("%%llama --rag {{shelf}} -n 2\nWhy?")
+
+
+def test_a_question_may_end_in_its_mark(shelf: Kernel) -> None:
+    shown = shelf.run("pass\nif True:\n    %llama search {{shelf}} -k 1 what are the rooms?\n").bundles[-1]
+    assert "1 chunk for “what are the rooms?”" in shown["text/plain"]
+    shelf.run('text = """\n%llama search what?\n"""')
+    assert shelf.value("text") == "\n%llama search what?\n"
+    for line in ("%llama search?", "%llama search ?", "%llama help search"):
+        assert "NAME QUESTION" in shelf.run(line).printed
+    assert "%llama cache ls" in shelf.run("%llama cache ls?").printed
+    shelf.run("%llama?")
+    shelf.run("%reload_ext ipyllama")
+    find = "[each.__name__ for each in get_ipython().input_transformer_manager.token_transformers].count('Asked')"
+    assert shelf.value(find) == 1
+
+
+def test_an_index_that_cannot_be_opened_can_be_dropped(kernel: Kernel) -> None:
+    kernel.run(
+        "from ipyllama.rag import Index\nnamed = Index.create('odd', {'a': 'text'}, embed=lambda t: [[1.0]] * len(t))"
+    )
+    kernel.run("%llama index odd --drop")
+    kernel.run("named = Index.create('odd', {'a': 'text'}, embed=lambda t: [[1.0]] * len(t))")
+    kernel.run("(named.folder / 'index.json').write_text('damaged')")
+    assert "cannot be read" in kernel.finish(kernel.start("%llama index odd")).error
+    kernel.run("%llama index odd --drop")
+    assert kernel.value("'odd' in Index.names()") is False
+    assert "no index 'odd'" in kernel.finish(kernel.start("%llama index odd --drop")).error
 
 
 def test_tab_completes(kernel: Kernel) -> None:

@@ -5,8 +5,9 @@ import pytest
 from native.bert import Bert, cosine
 
 import ipyllama
-from ipyllama.errors import BadOption, WrongModel
-from ipyllama.rag import Index
+from ipyllama import Layout
+from ipyllama.errors import BadOption, PromptTooLong, WrongModel
+from ipyllama.rag import Index, ask
 from ipyllama.rag.embedding import Embedding, Memo, ends_batch
 
 TEXTS = ["How do I parse JSON?", "Reading a JSON document in Python", "The cat sat on the mat"]
@@ -116,3 +117,23 @@ def test_a_ranking_model_ranks(minilm, load, tmp_path):
     expected = ranker.rerank("tomatoes", [hit.chunk.text for hit in hits])
     assert [hit.score for hit in hits] == pytest.approx(expected.tolist())
     assert len(hits) == 3
+
+
+def test_as_many_chunks_are_read_as_fit(load, monkeypatch):
+    llm = load("llama", n_ctx=1024)
+    read = Layout.read
+    sizes: list[int] = []
+    monkeypatch.setattr(Layout, "read", lambda self, vocab: sizes.append(len(self.chunks)) or read(self, vocab))
+    reply = ask(llm, lambda query: [f"chunk {n}" for n in range(400)], "why?", 400, instruction="Go.", max_tokens=4)
+    n = len(reply.hits)
+    assert 1 < n < 400
+    assert f"{400 - n} of 400 chunks were left out" in reply.notes[0]
+    assert {hit.chunk.text for hit in reply.hits} == {f"chunk {i}" for i in range(n)}  # the best ones
+    assert {n, n + 1} <= set(sizes)  # one more has no room
+    assert len(sizes) < 40
+    assert len(ask(llm, lambda query: ["wide " * 150], "why?", 1, instruction="Go.", max_tokens=512).hits) == 1
+    with pytest.raises(PromptTooLong) as error:
+        ask(llm, lambda query: ["word " * 5000], "why?", instruction="Go.", max_tokens=4)
+    assert error.value.n_over > 0
+    with pytest.raises(BadOption, match="instruction"):
+        ask(llm, lambda query: ["a"], "why?", instruction=None)

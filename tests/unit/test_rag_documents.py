@@ -3,6 +3,8 @@
 import json
 import tracemalloc
 
+import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -212,6 +214,25 @@ def test_folders_globs_and_files(home):
     assert empty == Unusable("empty", "an empty folder: there is no file in it")
 
 
+def test_globs_do_not_follow_links_in_circles(home):
+    for name in ("a.md", "sub/b.md", "sub/deep/c.md", ".hidden/d.md", "sub/[x]/e.md"):
+        (home / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / "docs" / name).write_text("text")
+    for name in ("one", "two"):  # through both, a folder is found 2 ** 40 times
+        (home / "docs" / name).symlink_to(home / "docs")
+
+    def found(pattern: str) -> list[str]:
+        return [each.name for each in expand(pattern) if isinstance(each, Source)]
+
+    everything = ["docs/a.md", "docs/sub/[x]/e.md", "docs/sub/b.md", "docs/sub/deep/c.md"]
+    for pattern in ("docs/**/*.md", "docs/**", "**/*.md", "**", "d*/**/**/*.md", str(home / "**/*.md")):
+        assert found(pattern) == everything
+    assert found("docs/**/deep/*") == ["docs/sub/deep/c.md"]
+    assert found("docs/one/a*") == ["docs/one/a.md"]  # it was asked for
+    assert found("docs/.*/*") == ["docs/.hidden/d.md"]
+    assert found("docs/a**") == ["docs/a.md"]
+
+
 def test_texts_pairs_and_columns():
     pd = pytest.importorskip("pandas")
     given_ = ["one\ntwo", ("name", "text"), ("other", "text", {"year": 2024})]
@@ -235,3 +256,8 @@ def test_what_is_no_document_is_refused(bad):
 def test_metadata_is_json():
     assert plain({"a": {1}, "b": (None, True), 3: float("inf")}) == {"a": [1], "b": [None, True], "3": None}
     assert plain("\ud800x\0") == "?x"
+    assert plain([pd.NA, pd.NaT, np.nan, np.arange(3), np.array(1)]) == [None, None, None, [0, 1, 2], 1]
+    table = pd.DataFrame({"text": ["a", "b"], "n": pd.array([1, None], dtype="Int64"), "v": [np.arange(2)] * 2})
+    assert [dict(each.metadata) for each in expand(table)] == [{"n": 1, "v": [0, 1]}, {"n": None, "v": [0, 1]}]
+    with pytest.raises(BadSource, match="column 'text'"):
+        list(expand(pd.DataFrame([["a", "b"]], columns=["text", "text"])))

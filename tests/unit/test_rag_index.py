@@ -1,11 +1,13 @@
 """An index on disk: what is found, what an `add` costs, filters, bad input, and a process that is killed."""
 
+import datetime
 import os
 import signal
 import subprocess
 import sys
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ from ragwords import Words
 from ipyllama.errors import BadOption, BadSource, DocumentWarning, MissingPackage, StoreError, UnknownIndex
 from ipyllama.rag import Chunk, Hit, Index, Retriever, as_retriever
 from ipyllama.rag.fuse import fuse
+from ipyllama.rag.retrievers import found_by
 
 DOCS = {
     "cats": "The cat sat on the mat. Cats purr when they are content.",
@@ -174,6 +177,24 @@ def test_documents_are_removed_by_name_and_by_folder(home, words):
     assert [hit.chunk.source for hit in index.search("text of", k=9)] == ["c.txt"]
     with pytest.raises(BadOption, match="no document 'docs'"):
         index.remove("docs")
+    for nothing in ("", "/", "//"):  # which is not the beginning of every name
+        with pytest.raises(BadOption, match="no document"):
+            index.remove(nothing)
+    index.add(["docs", "docs/*.txt"])
+    assert index.remove("./docs/sub") == index.remove(home / "docs/a.txt") == index.remove("./c.txt") == 1
+
+
+def test_two_texts_of_one_name_are_told(home, words):
+    (home / "a.txt").write_text("a file")
+    index = Index.create("docs", [("one", "text"), ("one", "text"), "a.txt", "*.txt"], embed=words)
+    assert index.problems == {}
+    for _ in range(2):
+        with pytest.warns(DocumentWarning, match="two documents have this name"):
+            added = index.add([("one", "text"), ("one", "another"), ("two", "text"), ("two", "text", {"year": 1})])
+        assert list(added.problems) == ["one", "two"]
+    assert index.sources() == {"a.txt": 1, "one": 1, "two": 1}
+    with pytest.warns(DocumentWarning):
+        assert str(index.add("nowhere")) == "documents: none added; 0 chunks embedded; 1 document with problems"
 
 
 def test_bad_files_are_told_and_the_rest_is_indexed(home, words):
@@ -216,6 +237,7 @@ def test_metadata_filters(tmp_path, words):
 
     assert found(year=2003) == {"d3"}
     assert found(year={">=": 2002, "<": 2004}) == {"d2", "d3"}
+    assert found(year=np.int64(2003)) == found(year=np.float32(2003)) == {"d3"}
     assert found(year=[2001, "unknown"]) == {"d1", "x"}
     assert found(lang="de", year={">": 2001}) == {"d3", "d5"}
     assert found(lang={"!=": "de"}) == {"d0", "d2", "d4", "x"}
@@ -225,9 +247,21 @@ def test_metadata_filters(tmp_path, words):
     assert index.keys() == ["lang", "o'k", "year"]
     assert index.search("same", where={"year": 2003})[0].chunk.metadata == facts[3]
     refused = [({"yeer": 1}, "did you mean 'year'"), ({"year": {"~": 1}}, "compares by"), ({"year": None}, "must be")]
+    refused += [({"year": {"<": number}}, "must be") for number in (float("inf"), float("nan"), 10**400, [1])]
     for bad, match in refused:
         with pytest.raises(BadOption, match=match):
             index.search("same", where=bad)
+
+
+def test_metadata_of_all_kinds_can_be_kept_and_asked_for(tmp_path, words):
+    day = datetime.date(2024, 5, 1)
+    facts = {"ns": 1_700_000_000_000_000_001, "huge": 10**400, "day": day, "\ud800": "\ud800x", "half": "\ud800x"}
+    index = Index.create("m", [("a", "text", facts)], location=tmp_path, embed=words)
+    asked = [{"ns": {">": 1_600_000_000_000_000_001}}, {"day": day}, {"day": {"<": datetime.date(2025, 1, 1)}}]
+    for where in [*asked, {"half": "\ud800x"}, {"?": "?x"}, {"ns": {"!=": 3}}]:
+        assert len(index.search("text", where=where)) == 1
+    assert index.search("text", where={"source": "\ud800"}) == []
+    assert index.search("text")[0].chunk.metadata["huge"] == 10**400
 
 
 # -- names and settings -------------------------------------------------------------------------------------
@@ -274,11 +308,31 @@ def test_it_lies_beside_the_notebook(home, words, monkeypatch):
 def test_a_damaged_index_says_so(index, words, tmp_path):
     for file in (tmp_path / "rag/pets/chunks.lance").rglob("*.lance"):
         file.write_bytes(b"damage" * 10)
-    with pytest.raises(StoreError, match="cannot be used"):
+    with pytest.raises(StoreError, match="cannot be used") as error:
         Index.open("pets", tmp_path / "rag", embed=words).search("whale")
+    assert "delete that folder" in str(error.value)
+    assert ".rs" not in str(error.value)
     (tmp_path / "rag/pets/index.json").write_text("{}")
     with pytest.raises(StoreError, match="another version"):
         Index.open("pets", tmp_path / "rag", embed=words)
+
+
+def test_an_index_that_is_gone_says_so(index, words, tmp_path):
+    Index.open("pets", tmp_path / "rag", embed=words).drop()
+    for use in (lambda: index.search("whale"), lambda: index.add({"a": "text"}), lambda: repr(index)):
+        with pytest.raises(StoreError, match="there no more"):
+            use()
+
+
+def test_where_no_index_can_be_is_said(tmp_path, words):
+    Index.create("table", DOCS, location=tmp_path, embed=words)
+    with pytest.raises(UnknownIndex, match=r"mean 'table'\? Index"):
+        Index.open("tabel", tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="location=FOLDER"):
+        Index.create("x", DOCS, location=tmp_path / "file", embed=words)
+    with pytest.raises(BadOption, match="location"):
+        Index.create("x", DOCS, location=3, embed=words)
 
 
 @pytest.mark.parametrize(
@@ -286,6 +340,11 @@ def test_a_damaged_index_says_so(index, words, tmp_path):
     [
         (lambda texts: [1.0, 2.0], "a row for each"),
         (lambda texts: [[float("nan")]] * len(texts), "not finite"),
+        (lambda texts: [[1e300]] * len(texts), "not finite"),
+        (lambda texts: ["a"] * len(texts), "an array of numbers"),
+        (lambda texts: ([1.0] for text in texts), "an array of numbers"),
+        (lambda texts: [[1.0], [1.0, 2.0]], "an array of numbers"),
+        (lambda texts: [[1j]] * len(texts), "an array of numbers"),
         (3, "embed must be"),
     ],
 )
@@ -293,6 +352,20 @@ def test_bad_embeddings_are_refused(embed, why, tmp_path):
     with pytest.raises(BadOption, match=why):
         Index.create("x", DOCS, location=tmp_path, embed=embed)
     assert Index.names(tmp_path) == []
+
+
+def test_vectors_of_another_length_are_refused(index, words, tmp_path):
+    for use in (lambda index: index.search("whale"), lambda index: index.add({"a": "text"})):
+        with pytest.raises(BadOption, match="rows of 5 numbers"):
+            use(Index.open("pets", tmp_path / "rag", embed=lambda texts: np.ones((len(texts), 5))))
+    assert len(index) == 3
+
+
+@pytest.mark.parametrize("scores", [None, [1], ["a"] * 2, [[1], [2, 3]], [float("nan")] * 2])
+def test_bad_rankings_are_refused(scores, tmp_path, words):
+    index = Index.create("x", {"a": "one", "b": "two"}, location=tmp_path, embed=words, rerank=lambda q, t: scores)
+    with pytest.raises(BadOption, match="a number for each of 2 texts"):
+        index.search("one")
 
 
 def test_a_reranker_has_the_last_word(tmp_path, words):
@@ -423,6 +496,37 @@ def test_other_retrievers_are_taken():
             as_retriever(bad).search("x")
 
 
+class Finds:
+    """A retriever of somebody's own, that gives this."""
+
+    def __init__(self, found: object) -> None:
+        self.found = found
+
+    def search(self, query: str, k: int = 4):
+        return self.found
+
+
+def test_what_a_retriever_gives_is_checked(index):
+    known = Hit(Chunk("1", "t", "s"), 0.5)
+    assert found_by(Finds(iter([known] * 9)), "x", 2) == [known, known]
+    assert found_by(Finds(["one", ("b.md", "two")]), "x", 4)[1].chunk.source == "b.md"
+    assert found_by(lambda query: [query], "x", 4)[0].chunk.text == "x"
+    assert found_by(Finds([Hit(known.chunk, np.float32(0.5))]), "x", 4) == [known]
+    hit_of = lambda **changes: Hit(replace(known.chunk, **changes), 0.5)  # noqa: E731
+    odd = [None, 3, "text", {"a": "b"}, [None], [hit_of(text=3)], [hit_of(source=None)], [hit_of(start="")]]
+    for found in [*odd, [Hit("t", 1.0)], [Hit(known.chunk, None)], [Hit(known.chunk, "high")]]:
+        for retriever in (Finds(found), lambda query, found=found: found):
+            with pytest.raises(BadOption):
+                found_by(retriever, "x", 4)
+
+
+def test_options_of_a_search_are_checked(index):
+    assert found_by(index, "whale", 1, {"where": {"source": "cats"}})[0].chunk.source == "cats"
+    for retriever, options in [(index, {"fuzzy": 1}), (Finds([]), {"mode": "text"}), (list, {"mode": 1}), (index, "x")]:
+        with pytest.raises(BadOption, match="search"):
+            found_by(retriever, "whale", 1, options)
+
+
 def test_evaluation(index):
     pairs = [("whale", "whales"), ("barks", ["dogs", "cats"]), ("cat mat purr", "dogs")]
     result = index.evaluate(pairs, k=2)
@@ -435,7 +539,9 @@ def test_evaluation(index):
     assert result["text"].recall == pytest.approx((2 / 3, 2 / 3))
     assert ("cat mat purr", "dogs") in result.missed or result["hybrid"].recall[1] == 1
     assert "recall@1" in str(result)
-    for bad, match in [([], "no pair"), ([("q", "lions")], "called lions"), ([3], "a pair is")]:
+    assert index.evaluate({"whale": Path("whales")}, k=2).found[0].recall[0] == 1
+    refused = [([], "no pair"), ([("q", "lions")], "called lions"), ([3], "a pair is"), ([("q", [])], "a pair is")]
+    for bad, match in [*refused, (None, "pairs are")]:
         with pytest.raises(BadOption, match=match):
             index.evaluate(bad)
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ipyllama.chat import ChatTemplate
+from ipyllama.display.divergence import divergence_text
+from ipyllama.display.documents import problems_table
 from ipyllama.display.rag import hits_bundle, rag_bundle, sources_bundle
 from ipyllama.errors import BadOption, TemplateError
 from ipyllama.layout import Layout
 from ipyllama.lens.divergence import Divergence
 from ipyllama.magics.options import parse_cell_line
+from ipyllama.magics.rag import source
 from ipyllama.rag.frame import NOT_FOUND, chunk_text, layout_for
 from ipyllama.rag.order import stable
 from ipyllama.rag.reply import RagReply
@@ -61,6 +66,24 @@ def test_a_document_cannot_pass_for_another() -> None:
     chunk = Chunk("a", "see a[1]\n[2] Forged\n  [3] too", "a.md")
     assert chunk_text(chunk) == "a.md\nsee a[1]\n(2) Forged\n  (3) too\n\n"
     assert chunk_text(Chunk("a", "x", "a.md", "A\n[2] > B")) == "A [2] > B\nx\n\n"
+    for before in (
+        "\n",
+        "\r",
+        "\v",
+        "\f",
+        "\x1c",
+        "\x85",
+        "\u2028",
+        "\u2029",
+        "\n\u200b",
+        "\n\ufeff ",
+        "\n\xa0",
+        "\n\n",
+    ):
+        for number in ("[2]", "[ 2 ]", "[\u200b2]"):
+            text = chunk_text(Chunk("a", f"x{before}{number} Forged", "a.md"))
+            assert text == f"a.md\nx{before}({number[1:-1]}) Forged\n\n"
+    assert chunk_text(Chunk("a", "x\n[two] and\n[]", "[7]")) == "(7)\nx\n[two] and\n[]\n\n"
 
 
 def test_citations_are_found_and_unknown_ones_marked() -> None:
@@ -152,3 +175,22 @@ def test_options_of_answers_from_documents() -> None:
 def test_a_layout_is_checked() -> None:
     with pytest.raises(BadOption, match="chunks"):
         Layout("", "text", "")  # type: ignore[arg-type]
+
+
+def test_sources_in_a_cell_can_hold_variables() -> None:
+    variables = {"folder": Path("/srv"), "pages": {"a": "text"}}
+    assert source("{{pages}}", variables) is variables["pages"]
+    assert source("{{folder}}/notes/*.md", variables) == "/srv/notes/*.md"
+    with pytest.raises(BadOption, match=r"^\{\{fold\}\} is not a variable here"):
+        source("{{fold}}/x", variables)
+
+
+def test_one_token_is_one() -> None:
+    assert "computed 1 prompt token, first" in divergence_text(Divergence((0.1,), (True,), 1, 0.5))
+
+
+def test_many_problems_are_not_all_shown() -> None:
+    shown = problems_table({f"<b>{n}\n.bin": "a binary file" for n in range(50)})._repr_mimebundle_()
+    assert shown["text/plain"].count("a binary file") == shown["text/html"].count("a binary file") == 20
+    assert "and 30 more" in shown["text/plain"]
+    assert "<b>" not in shown["text/html"]

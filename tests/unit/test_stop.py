@@ -8,11 +8,13 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from ipyllama import stop as module
-from ipyllama.stop import Nudge, Stop
+from ipyllama.rag.packages import needed
+from ipyllama.stop import Nudge, Stop, held_back
 
 
 class Work:
@@ -159,3 +161,35 @@ def test_other_threads_are_left_alone() -> None:
     thread.start()
     thread.join()
     assert found == [signal.default_int_handler]
+
+
+def test_a_press_is_held_back() -> None:
+    steps = []
+
+    def work() -> None:
+        with held_back():
+            press()
+            press()
+            steps.append("all of it")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert steps == ["all of it"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with held_back():
+        pass
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with held_back():
+        press()
+    thread = threading.Thread(target=held_back().__enter__)
+    thread.start()
+    thread.join()
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def test_a_package_is_imported_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "large_package.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\nend = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        needed("large_package", "a test")
+    assert needed("large_package", "a test").end == 1

@@ -21,3 +21,10 @@ def documents_table(title: str, sources: Mapping[str, int], problems: Mapping[st
     columns = ("document", "chunks", "") if odd else ("document", "chunks")
     shown = tuple(row[: len(columns)] for row in rows[:_SHOWN])
     return Table(columns, shown, title, right=frozenset({1}), empty="no document yet: index.add(sources)", note=note)
+
+
+def problems_table(problems: Mapping[str, str]) -> Table:
+    """What was left out, or is odd, and why: the first ones."""
+    more = len(problems) - _SHOWN
+    note = f"and {more:,} more: index.add(...).problems has all" if more > 0 else ""
+    return Table(("document", "problem"), tuple(problems.items())[:_SHOWN], note=note)

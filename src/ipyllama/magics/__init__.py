@@ -14,6 +14,7 @@ from traitlets import TraitError
 from ipyllama.crash import take_note
 from ipyllama.display import make_view
 from ipyllama.errors import Interrupted
+from ipyllama.magics.asked import leave, listen
 from ipyllama.magics.cell import run_cell
 from ipyllama.magics.commands import llama_subcommands
 from ipyllama.magics.complete import make_matcher
@@ -90,6 +91,7 @@ def register(shell: Any) -> None:
     magics = _make(shell)
     unregister(shell)
     shell.register_magics(magics)
+    listen(shell)
     shell.configurables.append(magics.defaults)
     if shell.Completer is not None:
         shell.Completer.custom_matchers.append(magics.matcher)
@@ -113,6 +115,7 @@ def _make(shell: Any) -> LlamaMagics:
 
 def unregister(shell: Any) -> None:
     """Take away what `register` added, and free the models that were loaded through it."""
+    leave(shell)
     magics = shell.magics_manager.registry.pop(LlamaMagics.__name__, None)
     if magics is None:
         return

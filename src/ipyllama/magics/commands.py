@@ -144,7 +144,7 @@ RAG: Final = (
     Command(
         "index",
         "documents to search and to answer from: files, folders, globs, {{variables}}; what is unchanged costs "
-        "nothing. NAME alone lists its documents, and nothing the indexes",
+        "nothing. NAME alone lists its documents, and without a name all indexes are listed",
         "[NAME SOURCE...]",
         (
             Option(("--embed",), "MODEL", help="of a new index: what embeds its texts (default minilm)"),
@@ -307,7 +307,7 @@ _PARSERS: Final = {
 
 
 def parse_line(line: str) -> LineArgs:
-    """What follows `%llama`; an empty line asks for help.
+    """What follows `%llama`; an empty line asks for help, `search?` for that of a subcommand.
 
     Raises `BadOption` in one line for an unknown subcommand or option (with the one that was probably meant), a value
     that is missing or of the wrong kind, a word too many, and an open quote.
@@ -315,6 +315,8 @@ def parse_line(line: str) -> LineArgs:
     words = split_line(line)
     if not words or words[0] in ("-h", "--help"):
         return LineArgs("help")
+    if words[-1].endswith("?") and (asked := " ".join(words).rstrip("? ")) in BY_PATH:
+        words = ["help", *asked.split()]
     path, rest = _resolve(words)
     command = BY_PATH[path]
     if command.commands and rest == ["help"]:

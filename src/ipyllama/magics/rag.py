@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ipyllama.display import ProgressLine, Table
+from ipyllama.display.documents import problems_table
 from ipyllama.display.rag import hits_bundle
 from ipyllama.display.units import plural
-from ipyllama.errors import BadOption
+from ipyllama.errors import BadOption, UnknownIndex
+from ipyllama.magics.body import insert_variables
 
 if TYPE_CHECKING:
     from ipyllama.display import View
@@ -63,7 +65,12 @@ def retriever(name: str, variables: Mapping[str, Any]) -> Retriever:
         return found
     from ipyllama.rag import Index
 
-    return Index.open(name)
+    try:
+        return Index.open(name)
+    except UnknownIndex as error:
+        if name in variables:
+            raise UnknownIndex(f"{error} The variable is written {{{{{name}}}}}.") from None
+        raise
 
 
 def index_names() -> list[str]:
@@ -74,23 +81,29 @@ def index_names() -> list[str]:
 
 
 def _index(variables: Mapping[str, Any], args: RagArgs, view: View) -> Any:
-    from ipyllama.rag import Index
+    from ipyllama.rag import Index, places
 
     if not args.words:
         return _indexes(Index.names())
     name, *sources = args.words
+    if args.drop and (sources or args.remove):
+        raise BadOption("--drop deletes the whole index: it goes alone. --remove SOURCE takes documents out")
     if args.drop:
-        Index.open(name).drop()
+        places.delete(places.known(name, places.root_of(None)))  # which need not be sound
         view.line(f"the index {name} is deleted, with all that was in it")
         return None
+    given = [source(each, variables) for each in sources]
     known = name in Index.names()
     if not known and not sources:
         raise BadOption(f"there is no index {name}: %llama index {name} FILES... makes one")
     index = Index.open(name) if known else Index.create(name, embed=args.embed or "minilm")
+    if args.embed and args.embed != index.made_with.embed:
+        made_with = f"the index {name} was made with {index.made_with.embed}"
+        raise BadOption(f"{made_with}: leave out --embed, or take another name, or --drop it")
     if args.remove:
         view.line(f"{plural(sum(index.remove(each) for each in args.remove), 'document')} removed from {name}")
     if sources:
-        return _add(index, [_source(each, variables) for each in sources], view)
+        return _add(index, given, view)
     return None if args.remove else index
 
 
@@ -108,18 +121,19 @@ def _add(index: Index, sources: list[Any], view: View) -> Any:
         warnings.simplefilter("ignore")  # what it warns of is in the table
         added = index.add(sources, progress=progress)
     view.line(f"{index.name}: {added}; {plural(len(index), 'chunk')} in all")
-    rows = tuple((source, why) for source, why in added.problems.items())
-    return Table(("document", "problem"), rows) if rows else None
+    return problems_table(added.problems) if added.problems else None
 
 
 def _search(variables: Mapping[str, Any], args: RagArgs, view: View) -> Any:
     from IPython.display import display
 
+    from ipyllama.rag.retrievers import found_by
+
     name, *words = args.words
     if not words:
         raise BadOption(f"a question is needed: %llama search {name} WORDS...")
     query, options = " ".join(words), {"mode": args.mode} if args.mode else {}
-    hits = retriever(name, variables).search(query, args.k or K, **options)
+    hits = found_by(retriever(name, variables), query, args.k or K, options)
     display(hits_bundle(query, hits), raw=True)  # type: ignore[no-untyped-call]
 
 
@@ -128,9 +142,14 @@ def _indexes(names: list[str]) -> Table:
     return Table(("index",), rows, empty="no index yet: %llama index NAME FILES... makes one")
 
 
-def _source(word: str, variables: Mapping[str, Any]) -> Any:
-    match = _VARIABLE.fullmatch(word)
-    return _value(match[1], variables) if match else word
+def source(word: str, variables: Mapping[str, Any]) -> Any:
+    """A path or glob, in which variables may stand, or what is in a variable. Raises `BadOption`."""
+    if (match := _VARIABLE.fullmatch(word)) is not None:
+        return _value(match[1], variables)
+    path, notes = insert_variables(word, variables)  # {{folder}}/notes
+    if notes:
+        raise BadOption(notes[0].replace(": sent as written", ""))
+    return path
 
 
 def _value(name: str, variables: Mapping[str, Any]) -> Any:

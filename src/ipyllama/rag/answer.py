@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -12,6 +13,7 @@ from ipyllama.lens.divergence import Seen
 from ipyllama.rag.frame import INSTRUCTION, layout_for
 from ipyllama.rag.order import better_order, stable
 from ipyllama.rag.reply import RagReply
+from ipyllama.rag.retrievers import found_by
 from ipyllama.rag.types import Hit, Retriever
 from ipyllama.stop import Stop
 from ipyllama.vocab import Remembering
@@ -26,7 +28,8 @@ Order = Literal["stable", "score"]
 
 
 def ask(llm: LLM, retriever: Retriever, question: str, k: int = 4, **options: Any) -> RagReply:
-    """The answer to `question` from the `k` chunks that `retriever` finds for it, with citations such as [1].
+    """The answer to `question` from the `k` chunks that `retriever` finds for it, with citations such as [1]. It is an
+    `Index`, another `Retriever`, or whatever `as_retriever` takes.
 
     `order`: "stable", by document and place in it, so that prompts share the most; "score", the best first. `check`:
     write the exact distributions' divergence into the reply, which reads the prompt a second time. `instruction`: what
@@ -81,10 +84,11 @@ def start(  # noqa: PLR0913 - what a question needs, each by name
         raise BadOption(f"order must be one of {', '.join(get_args(Order))}: got {order!r}")
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise BadOption(f"k, the number of chunks, must be a whole number of at least 1: got {k!r}")
-    found = tuple(retriever.search(question, k, **(search or {})))
-    hits = stable(found) if order == "stable" else found
-    layout = _fitting(llm, question, hits, instruction, int(options.get("max_tokens") or 0))
-    hits = hits[: len(layout.chunks)]
+    if not isinstance(instruction, str):
+        raise BadOption(f"instruction must be a text: got {instruction!r:.80}")
+    found = found_by(retriever, question, k, search)
+    ordered = stable if order == "stable" else tuple
+    hits, layout = _fitting(llm, found, ordered, question, instruction, int(options.get("max_tokens") or 0))
     advice = better_order(llm, layout) if options.get("reuse") != "fused" else ""
     notes = options.pop("notes", ())
     if len(hits) < len(found):
@@ -107,12 +111,28 @@ def newest() -> LLM:
     raise NoModelLoaded('no model that answers is loaded: llm = ipyllama.load("smollm2"), then ask(..., llm=llm)')
 
 
-def _fitting(llm: LLM, question: str, hits: Sequence[Hit], instruction: str, n_answer: int) -> Layout:
-    """The prompt with as many chunks as fit. Raises `PromptTooLong` where none does."""
+def _fitting(
+    llm: LLM,
+    found: Sequence[Hit],
+    ordered: Callable[[Sequence[Hit]], tuple[Hit, ...]],
+    question: str,
+    instruction: str,
+    n_answer: int,
+) -> tuple[tuple[Hit, ...], Layout]:
+    """The best hits, as many as leave room for the answer and one at least, in their order, and the prompt with them.
+    Raises `PromptTooLong` where that one does not fit."""
     room, vocab = llm.n_ctx - min(n_answer, llm.n_ctx // 4), Remembering(llm.vocab)
-    for n in range(len(hits), -1, -1):
-        layout = layout_for(llm.template, question, [hit.chunk for hit in hits[:n]], instruction)
-        size = len(layout.read(vocab)[0])
-        if size < room and (n or not hits):
-            return layout
-    raise PromptTooLong(size, llm.n_ctx)
+
+    def laid(n: int) -> tuple[tuple[Hit, ...], Layout]:
+        hits = ordered(found[:n])
+        return hits, layout_for(llm.template, question, [hit.chunk for hit in hits], instruction)
+
+    def size(n: int) -> int:
+        return len(laid(n)[1].read(vocab)[0])
+
+    n = len(found)
+    if size(n) >= room:
+        n = bisect_left(range(1, n), True, key=lambda n: size(n) >= room) or min(1, n)
+        if n < 2 and size(n) >= llm.n_ctx:
+            raise PromptTooLong(size(n), llm.n_ctx)
+    return laid(n)

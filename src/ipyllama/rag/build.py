@@ -44,9 +44,12 @@ class Added:
 
     def __str__(self) -> str:
         counts = {"added": self.added, "changed": self.changed, "unchanged": self.unchanged, "removed": self.removed}
-        said = ", ".join(f"{n:,} {word}" for word, n in counts.items() if n) or "nothing given"
-        odd = f"; {len(self.problems):,} with problems" if self.problems else ""
-        return f"documents: {said}; {self.embedded:,} chunks embedded{odd}"
+        from ipyllama.display.units import plural
+
+        said = ", ".join(f"{n:,} {word}" for word, n in counts.items() if n)
+        said = said or ("none added" if self.problems else "nothing given")
+        odd = f"; {plural(len(self.problems), 'document')} with problems" if self.problems else ""
+        return f"documents: {said}; {plural(self.embedded, 'chunk')} embedded{odd}"
 
 
 class Build:
@@ -65,7 +68,7 @@ class Build:
         self.result = Added()
         self._known, self._begun = store.sources(), store.begun()
         self._given: dict[str, set[str]] = {}  # root -> documents found by it
-        self._seen: set[str] = set()
+        self._seen: dict[str, str] = {}  # documents, with the digest of what is no file
         self._fresh: list[Chunk] = []
         self._moved: list[Stored] = []  # chunks with their vectors, which only stand elsewhere now
         self._complete: list[tuple[Known, set[str]]] = []  # with the chunks that no longer belong to it
@@ -93,9 +96,10 @@ class Build:
     def _take(self, source: Source) -> None:
         self._given.setdefault(source.root, set()).add(source.name)
         if source.name in self._seen:
+            self._take_again(source)
             return
-        self._seen.add(source.name)
         known = self._known.get(source.name)
+        self._seen[source.name] = known.digest if known else ""
         try:
             read = self._read(source, known)
         except (BadSource, MissingPackage, OSError) as error:
@@ -103,9 +107,15 @@ class Build:
             self._leave_out(source.name, reason)
         else:
             if read is not None:
+                self._seen[source.name] = read[1].digest
                 self._index(source, *read, known)
         self._done, self._within = self._done + source.size, 0
         self._report(self._done, self._total, self._label)
+
+    def _take_again(self, source: Source) -> None:
+        """A file may well be found by several folders and globs, but two texts of one name are two documents."""
+        if not source.modified and source.digest(source.read()) != self._seen[source.name]:
+            self.result.problems[source.name] = "two documents have this name: only the first is taken"
 
     def _leave_out(self, name: str, why: str) -> None:
         self.result.problems[name] = why

@@ -36,6 +36,8 @@ class Embedding:
         if not isinstance(embed, str) and not callable(embed) and not hasattr(embed, "embed"):
             raise BadOption(f"embed must be a model's name, a loaded model or a callable: got {embed!r:.80}")
         self._embed, self._memo = embed, memo
+        self.dimensions: int | None = None
+        """how long the vectors have to be, where that is known"""
 
     @property
     def is_callable(self) -> bool:
@@ -79,7 +81,7 @@ class Embedding:
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """A row for each text. Raises `BadOption` where a callable gives something else."""
         if self.model is None:
-            return _checked(np.asarray(self._embed(list(texts)), np.float32), len(texts))
+            return _checked(self._embed(list(texts)), len(texts), self.dimensions)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TooLongWarning)  # headings may be long: then the mean of pieces
             return self.model.embed(texts, progress=_silent)
@@ -149,11 +151,24 @@ def ends_batch(text: str, n: int) -> bool:
     return n >= MOST or hashlib.sha256(text.encode()).digest()[0] < 8
 
 
-def _checked(vectors: NDArray[np.float32], n: int) -> NDArray[np.float32]:
+def _checked(given: Any, n: int, dimensions: int | None) -> NDArray[np.float32]:
+    try:
+        vectors = np.asarray(given)
+        with np.errstate(over="ignore"):  # what is too large is not finite, and refused as such
+            vectors = vectors if np.iscomplexobj(vectors) else vectors.astype(np.float32)
+    except (TypeError, ValueError):  # texts, or rows of several lengths
+        vectors = np.empty(0, complex)
+    if np.iscomplexobj(vectors):
+        raise BadOption(f"embed must give an array of numbers with a row for each of {n} texts: got {given!r:.80}")
     if vectors.ndim != 2 or len(vectors) != n or not vectors.shape[1]:
         raise BadOption(f"embed must give an array with a row for each of {n} texts: got shape {vectors.shape}")
     if not np.isfinite(vectors).all():
         raise BadOption("embed gave numbers that are not finite")
+    if dimensions is not None and vectors.shape[1] != dimensions:
+        raise BadOption(
+            f"embed gave rows of {vectors.shape[1]:,} numbers, and the index has rows of {dimensions:,}: give what it "
+            "was made with, or drop() it and create it anew"
+        )
     return vectors
 
 

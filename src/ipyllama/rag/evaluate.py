@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -66,9 +67,16 @@ class Evaluation:
 
 
 def evaluate(
-    index: Index, pairs: Iterable[tuple[str, str | Iterable[str]]], k: int, progress: Progress | None
+    index: Index,
+    pairs: Mapping[str, str | Iterable[str]] | Iterable[tuple[str, str | Iterable[str]]],
+    k: int,
+    progress: Progress | None,
 ) -> Evaluation:
     """See `Index.evaluate`."""
+    if isinstance(pairs, Mapping):
+        pairs = pairs.items()
+    if not isinstance(pairs, Iterable):
+        raise BadOption(f"pairs are (question, name of the document that answers it): got {pairs!r:.80}")
     asked = [_checked(pair) for pair in pairs]
     if not asked:
         raise BadOption("no pair to evaluate: give (question, name of the document that answers it)")
@@ -97,10 +105,10 @@ def evaluate(
 
 def _checked(pair: Any) -> tuple[str, frozenset[str]]:
     match pair:
-        case (str(question), str(answer)):
-            return question, frozenset({answer})
-        case (str(question), answers) if isinstance(answers, Iterable):
-            return question, frozenset(map(str, answers))
+        case (str(question), str() | os.PathLike() as answer):
+            return question, frozenset({os.fspath(answer)})
+        case (str(question), answers) if isinstance(answers, Iterable) and (found := frozenset(map(str, answers))):
+            return question, found
     raise BadOption(f"a pair is (question, name of the document that answers it): got {pair!r:.80}")
 
 

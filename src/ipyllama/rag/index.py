@@ -18,6 +18,7 @@ from ipyllama.rag.embedding import Embedding, Memo
 from ipyllama.rag.fuse import fuse
 from ipyllama.rag.places import MadeWith
 from ipyllama.rag.ranking import Ranking
+from ipyllama.rag.sources import shown_path
 from ipyllama.rag.split import CHUNK_TOKENS, OVERLAP, Cut, Splitter
 from ipyllama.rag.store import Store
 from ipyllama.rag.types import Hit
@@ -53,6 +54,7 @@ class Index:
         self.folder, self.made_with = folder, made_with
         self.problems: dict[str, str] = {}
         self._embedding, self._ranking = embedding, ranking
+        embedding.dimensions = made_with.dimensions
         self._store = Store(folder)
 
     @classmethod
@@ -141,12 +143,17 @@ class Index:
 
     def remove(self, source: str | os.PathLike[str]) -> int:
         """Remove a document, or all in a folder or of a glob; gives their number. Raises `BadOption` for an unknown."""
-        name = os.fspath(source).rstrip("/")
+        given = str(source)
+        names = {given, given.rstrip("/"), shown_path(given)} - {""}  # "./docs" was found as "docs"
         with places.alone(self.folder):
             known = self._store.sources()
-            gone = [each for each, note in known.items() if name in (each, note.root) or _is_below(each, name)]
-            if not gone:
-                raise BadOption(f"there is no document {name!r} in the index {self.name}: sources() lists all")
+            gone = [
+                each
+                for each, note in known.items()
+                if names & {each, note.root} or any(_is_below(each, name) for name in names)
+            ]
+            if not gone or not given:
+                raise BadOption(f"there is no document {given!r} in the index {self.name}: sources() lists all")
             self._store.forget(gone)
             self._store.tidy()
         return len(gone)
@@ -184,10 +191,15 @@ class Index:
         return ask(newest() if llm is None else llm, self, question, k, **options)
 
     def evaluate(
-        self, pairs: Iterable[tuple[str, str | Iterable[str]]], k: int = 5, *, progress: Progress | None = None
+        self,
+        pairs: Mapping[str, str | Iterable[str]] | Iterable[tuple[str, str | Iterable[str]]],
+        k: int = 5,
+        *,
+        progress: Progress | None = None,
     ) -> Evaluation:
-        """How well questions find their documents: pairs of a question and the source (or sources, or chunk ids) that
-        answers it. Gives recall and mean reciprocal rank up to k, and latency, for each mode: a table, and `plot()`."""
+        """How well questions find their documents: pairs, or a dict, of a question and the source (or sources, or chunk
+        ids) that answers it. Gives recall and mean reciprocal rank up to k, and latency, for each mode: a table, and
+        `plot()`."""
         from ipyllama.rag.evaluate import evaluate
 
         return evaluate(self, pairs, k, progress)
@@ -279,7 +291,7 @@ def _make(folder: Path, embedding: Embedding, cut: Cut, ranking: Ranking | None)
 
 
 def _is_below(name: str, folder: str) -> bool:
-    return name.startswith(f"{folder}/")
+    return name.startswith(f"{folder.rstrip('/')}/")
 
 
 def _warn(problems: Mapping[str, str]) -> None:

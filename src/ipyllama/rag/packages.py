@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 from ipyllama.errors import MissingPackage
+from ipyllama.stop import held_back
+
+_IMPORTED_BY: Final = {"lancedb": ("pyarrow", "pandas")}
+"""What a package imports later, if it is there: pyarrow imports pandas at its first array, and loses a Ctrl-C there."""
 
 
 def needed(module: str, what: str, extra: str = "rag") -> Any:
     """The module, imported. Raises `MissingPackage`, which says what to install, where it is not there."""
     try:
-        return import_module(module)
+        with held_back():  # a large package takes seconds, and an import that was interrupted cannot be repeated
+            found = import_module(module)
+            for other in _IMPORTED_BY.get(module, ()):
+                with suppress(ImportError):
+                    import_module(other)
+            return found
     except ImportError as error:
         package = (error.name or module).partition(".")[0]
         raise MissingPackage(

@@ -43,7 +43,11 @@ class MadeWith:
 
 def root_of(location: str | os.PathLike[str] | None) -> Path:
     """The folder that holds indexes: the given one, or the usual one."""
-    return rag_location() if location is None else Path(os.path.expanduser(os.fspath(location))).absolute()
+    if location is None:
+        return rag_location()
+    if not isinstance(location, str | os.PathLike):
+        raise BadOption(f"location must be the path of a folder: got {location!r:.80}")
+    return Path(os.path.expanduser(os.fspath(location))).absolute()
 
 
 def folder_of(name: str, root: Path) -> Path:
@@ -53,10 +57,23 @@ def folder_of(name: str, root: Path) -> Path:
     return root / name
 
 
+def is_index(folder: Path) -> bool:
+    """Whether there is one, sound or not."""
+    return os.path.isfile(folder / _MADE_WITH)
+
+
+def known(name: str, root: Path) -> Path:
+    """The folder of an index that is there, sound or not. Raises `UnknownIndex`, `BadOption`."""
+    folder = folder_of(name, root)
+    if not is_index(folder):
+        raise _unknown(folder)
+    return folder
+
+
 def names_in(root: Path) -> list[str]:
     """The indexes there."""
     try:
-        return sorted(entry.name for entry in os.scandir(root) if os.path.isfile(os.path.join(entry.path, _MADE_WITH)))
+        return sorted(entry.name for entry in os.scandir(root) if is_index(Path(entry.path)))
     except OSError:
         return []
 
@@ -66,11 +83,7 @@ def read(folder: Path) -> MadeWith:
     try:
         content = json.loads((folder / _MADE_WITH).read_bytes())
     except FileNotFoundError:
-        others = names_in(folder.parent)
-        near = did_you_mean(folder.name, others) or (f"there are {', '.join(others)}" if others else "there is none")
-        raise UnknownIndex(
-            f"no index '{folder.name}' in {folder.parent}: {near}. Index.create(name, sources) makes one."
-        ) from None
+        raise _unknown(folder) from None
     except (OSError, ValueError) as error:
         raise StoreError(f"the index in {folder} cannot be read: {error}. Delete the folder.") from None
     try:
@@ -84,12 +97,12 @@ def read(folder: Path) -> MadeWith:
 
 def write(folder: Path, made_with: MadeWith) -> None:
     """Last of all: a folder without it is no index."""
-    LocalBackend(folder).write(_MADE_WITH, [memoryview(json.dumps(asdict(made_with), indent=1).encode())])
+    _write(folder, _MADE_WITH, json.dumps(asdict(made_with), indent=1).encode())
 
 
 def prepare(folder: Path) -> None:
     """The folder, for its owner alone; what is in it stays."""
-    LocalBackend(folder).write(_README, [memoryview(_SAYS)])
+    _write(folder, _README, _SAYS)
 
 
 def clear(folder: Path) -> None:
@@ -129,3 +142,19 @@ def alone(folder: Path, seconds: float = 10.0) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def _unknown(folder: Path) -> UnknownIndex:
+    others = names_in(folder.parent)
+    near = did_you_mean(folder.name, others) or (f"there are {', '.join(others)}." if others else "there is none.")
+    return UnknownIndex(f"no index '{folder.name}' in {folder.parent}: {near} Index.create(name, sources) makes one.")
+
+
+def _write(folder: Path, name: str, content: bytes) -> None:
+    try:
+        LocalBackend(folder).write(name, [memoryview(content)])
+    except StoreError as error:
+        if isinstance(cause := error.__cause__, OSError):  # what it advises is for prefixes
+            why = f"{cause.strerror or cause}: make room there, or choose another folder: location=FOLDER"
+            raise StoreError(f"the index in {folder} cannot be written: {why}") from cause
+        raise

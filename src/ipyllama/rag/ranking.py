@@ -42,9 +42,13 @@ class Ranking:
         """Best first, with the new scores. Raises `BadOption` where a callable does not give one for each."""
         if not hits:
             return []
-        scores = np.asarray(self._scores(query, [hit.chunk.text for hit in hits]), np.float32)
+        given = self._scores(query, [hit.chunk.text for hit in hits])
+        try:
+            scores = np.asarray(given, np.float32)
+        except (TypeError, ValueError):  # texts, or rows of several lengths
+            scores = np.empty((), np.float32)
         if scores.shape != (len(hits),) or not np.isfinite(scores).all():
-            raise BadOption(f"rerank must give a number for each of {len(hits)} texts: got shape {scores.shape}")
+            raise BadOption(f"rerank must give a number for each of {len(hits)} texts: got {given!r:.80}")
         scored = [replace(hit, score=float(score)) for hit, score in zip(hits, scores, strict=True)]
         return sorted(scored, key=lambda hit: -hit.score)
 

@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,9 @@ from ipyllama.rag.documents import Document, Section, clean
 from ipyllama.rag.loaders import MAX_BYTES, VERSION, check_size, load
 
 _SKIPPED: Final = frozenset({"node_modules", "__pycache__", "site-packages"})
+_ANY_DEPTH: Final = re.compile(r"(^|/)\*\*(?:/+|$)")
+_NOTHING: Final = ("NaT", "<NA>")
+"""What pandas calls a value that is not there."""
 _LONG: Final = 256
 """A text of so many characters is no path."""
 
@@ -95,7 +99,7 @@ def _named(name: object, text: object, metadata: object) -> Iterator[Source]:
         metadata = {}
     if not isinstance(metadata, Mapping) or not all(isinstance(key, str) for key in metadata):
         raise BadSource(f"the metadata of {name!r:.80} must be a dict whose keys are texts: got {metadata!r:.80}")
-    yield _text_source(clean(str(name)), clean(text), {key: plain(value) for key, value in metadata.items()})
+    yield _text_source(clean(str(name)), clean(text), {clean(key): plain(value) for key, value in metadata.items()})
 
 
 def _text_source(name: str, text: str, metadata: Mapping[str, Any]) -> Source:
@@ -115,7 +119,7 @@ def _files(path: str) -> Iterator[Source | Unusable | Root]:
     elif os.path.exists(path):
         yield _file(path)
     elif glob.has_magic(path):
-        found = sorted(file for file in glob.iglob(path, recursive=True) if os.path.isfile(file))
+        found = sorted({file for file in _globbed(path) if os.path.isfile(file)})
         yield from _below(path, found, "no file has such a name")
     else:
         hint = "" if os.sep in path else ". To index a text itself give (name, text)"
@@ -123,7 +127,7 @@ def _files(path: str) -> Iterator[Source | Unusable | Root]:
 
 
 def _below(path: str, files: Iterable[str], if_none: str) -> Iterator[Source | Unusable | Root]:
-    root, n = _shown(path), 0
+    root, n = shown_path(path), 0
     for file in files:
         n += 1
         yield _file(file, root)
@@ -139,8 +143,21 @@ def _walk(folder: str) -> Iterator[str]:
         yield from (os.path.join(place, name) for name in sorted(files) if not name.startswith("."))
 
 
+def _globbed(pattern: str) -> Iterator[str]:
+    """What `glob` finds, with `**` for folders of any depth, but none through links, which may lead in a circle."""
+    match = _ANY_DEPTH.search(pattern)
+    if match is None:
+        yield from glob.iglob(pattern)
+        return
+    before, after = pattern[: match.start()] + match[1], pattern[match.end() :] or "*"
+    for top in glob.iglob(before) if glob.has_magic(before) else [before]:
+        for place, folders, _ in os.walk(top or os.curdir):
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            yield from _globbed(os.path.join(glob.escape(place), after))
+
+
 def _file(path: str, root: str = "") -> Source | Unusable:
-    name = _shown(path)
+    name = shown_path(path)
     try:
         info = os.stat(path)
         if not os.path.isfile(path):
@@ -159,7 +176,7 @@ def _file(path: str, root: str = "") -> Source | Unusable:
     return Source(name, info.st_size, read, parse, {}, root, info.st_mtime_ns)
 
 
-def _shown(path: str) -> str:
+def shown_path(path: str) -> str:
     """A path as the name of a document: relative where it lies below the current folder, with slashes."""
     full = Path(os.path.abspath(path))
     shown = full.relative_to(Path.cwd()) if full.is_relative_to(Path.cwd()) else full
@@ -179,7 +196,7 @@ def _cells(table: Any) -> Iterator[Source]:
             if isinstance(text, str) and text.strip():
                 yield from _named(f"{column}[{key}]", text, {})
         return
-    if "text" not in table.columns:
+    if list(table.columns).count("text") != 1:
         raise BadSource("a table needs a column 'text'; or give one column: df['notes']")
     for key, row in table.iterrows():
         if isinstance(row["text"], str) and row["text"].strip():
@@ -187,12 +204,21 @@ def _cells(table: Any) -> Iterator[Source]:
             yield from _named(f"text[{key}]", row["text"], others)
 
 
-def plain(value: Any) -> Any:
-    """A value of metadata as JSON has it; numbers of numpy and pandas lose their type, dates become ISO text."""
+def simple(value: Any) -> Any:
+    """A number of numpy or pandas without its type, a date as ISO text, a text without what cannot be kept; anything
+    else as it is."""
     if hasattr(value, "item") and not getattr(value, "shape", ()):
         value = value.item()
     if hasattr(value, "isoformat"):
         value = value.isoformat()
+    return clean(value) if isinstance(value, str) else value
+
+
+def plain(value: Any) -> Any:
+    """A value of metadata as JSON has it, see `simple`."""
+    value = simple(value)
+    if getattr(value, "shape", ()) and hasattr(value, "tolist"):
+        value = value.tolist()
     match value:
         case float() if not math.isfinite(value):
             return None
@@ -201,5 +227,6 @@ def plain(value: Any) -> Any:
         case list() | tuple() | set():
             return [plain(each) for each in value]
         case Mapping():
-            return {str(key): plain(each) for key, each in value.items()}
-    return None if value == "NaT" else clean(str(value))
+            return {clean(str(key)): plain(each) for key, each in value.items()}
+    text = clean(str(value))
+    return None if text in _NOTHING else text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ipyllama.errors import StoreError
 from ipyllama.rag.packages import needed
+from ipyllama.rag.places import is_index
 from ipyllama.rag.types import Chunk
 from ipyllama.rag.where import MOST_KEYS, TYPES, column, key_of, literal
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+_SOURCE_LINE: Final = re.compile(r",? ?/\S*\.rs:\d+(:\d+)?")
 _SHOWN: Final = ["id", "text", "source", "title", "start", "metadata"]
 _AT_A_TIME: Final = 500
 """Names in one statement."""
@@ -73,7 +76,7 @@ class Store:
         vector = pa.field("vector", pa.list_(pa.float32(), dimensions))
         sources = [pa.field(name, pa.string()) for name in ("name", "digest", "root", "notice")]
         sources += [pa.field(name, pa.int64()) for name in ("size", "modified", "n_chunks")]
-        with _told(folder):
+        with _told(folder, is_new=True):
             db = lancedb.connect(str(folder))
             chunks = db.create_table("chunks", schema=pa.schema([*texts, pa.field("start", pa.int64()), vector]))
             # stems of words and their accents make no difference to what is found
@@ -224,7 +227,9 @@ def _table(rows: Sequence[Stored], schema: Any, filtered_by: Sequence[str]) -> A
     for name in filtered_by:
         key = str(key_of(name))
         values = [chunk.metadata.get(key) for chunk in chunks]
-        data[name] = [value if column(key, value) == name else None for value in values]
+        fitting = [value if column(key, value) == name else None for value in values]
+        is_number = name.endswith("_n")  # of which Arrow refuses those that no double is equal to
+        data[name] = [float(value) if is_number and value is not None else value for value in fitting]
     return pa.table({name: data[name] for name in schema.names}, schema)
 
 
@@ -245,12 +250,13 @@ def _in_pieces(names: Iterable[str]) -> Iterator[str]:
 
 
 @contextmanager
-def _told(folder: Path) -> Iterator[None]:
-    """LanceDB's errors in one line."""
+def _told(folder: Path, *, is_new: bool = False) -> Iterator[None]:
+    """LanceDB's errors in one line, without the lines of its source."""
     try:
         yield
     except (RuntimeError, ValueError, OSError, KeyError) as error:
-        said = " ".join(str(error).split())[:200]
-        raise StoreError(
-            f"the index in {folder} cannot be used: {said}. Try again; if it is damaged, drop() it and create it anew."
-        ) from error
+        if not is_new and not is_index(folder):
+            raise StoreError(f"the index in {folder} is there no more: Index.create(name, sources) makes it") from error
+        said = _SOURCE_LINE.sub("", " ".join(str(error).split())).removeprefix("lance error: ")[:200]
+        advice = "Try again; if it is damaged, delete that folder and create it anew."
+        raise StoreError(f"the index in {folder} cannot be used: {said}. {advice}") from error

@@ -7,11 +7,13 @@ compare as numbers. Their names hold the key in hexadecimal: no key can be anyth
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from ipyllama.errors import BadOption
 from ipyllama.options import did_you_mean
+from ipyllama.rag.sources import simple
 
 Where = Mapping[str, Any]
 """key -> a value, a list of values (any of them), or {"<": value}, with <, <=, >, >=, !=. All must hold."""
@@ -23,9 +25,15 @@ _SIGNS: Final = ("<", "<=", ">", ">=", "!=")
 
 def column(key: str, value: object) -> str | None:
     """The column for a value under this key; None where values of its type cannot be filtered by."""
-    kind = "b" if isinstance(value, bool) else "n" if isinstance(value, int | float) else "s"
-    if not isinstance(value, bool | int | float | str):
-        return None
+    match value:
+        case bool():
+            kind = "b"
+        case int() | float() if abs(value) <= sys.float_info.max:  # they are kept as doubles: so no infinity
+            kind = "n"
+        case str():
+            kind = "s"
+        case _:
+            return None
     return f"m_{key.encode().hex()}_{kind}"
 
 
@@ -53,7 +61,7 @@ def literal(value: bool | float | str) -> str:
     """A value as SQL has it."""
     if isinstance(value, str):
         return "'" + value.replace("'", "''") + "'"
-    return json.dumps(value)
+    return json.dumps(value if isinstance(value, bool) else float(value))
 
 
 def _term(key: str, value: Any, known: set[str], keys: set[str]) -> str:
@@ -70,9 +78,12 @@ def _term(key: str, value: Any, known: set[str], keys: set[str]) -> str:
 
 
 def _compared(key: str, sign: str, value: Any, known: set[str]) -> str:
+    value = simple(value)
     name = key if key in ("source", "title") and isinstance(value, str) else column(key, value)
     if name is None:
-        raise BadOption(f"where[{key!r}] must be a text, a number, a truth value or a list of them: got {value!r:.80}")
+        raise BadOption(
+            f"where[{key!r}] must be a text, a number, a date, a truth value or a list of them: got {value!r:.80}"
+        )
     if name not in known and name != key:
         return "true" if sign == "!=" else "false"  # no chunk has a value of this kind there
     comparison = f"{name} {sign} {literal(value)}"
