@@ -49,11 +49,17 @@ BENCHMARKS: Final[dict[str, Callable[[Bench], Iterator[Row]]]] = {
     "index": rag.measure_large,
 }
 
+ONLY_BY_NAME: Final = {"divergence"}
+"""It takes half an hour."""
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure ipyllama on this machine.")
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"which to run: {', '.join(BENCHMARKS)} (default: all)"
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"which to run: {', '.join(BENCHMARKS)} (default: all but {', '.join(ONLY_BY_NAME)})",
     )
     parser.add_argument("--model", default="smollm2", help="name or path of the model (default: %(default)s)")
     parser.add_argument("--quick", action="store_true", help="run everything once: shows that it works, not how fast")
@@ -63,7 +69,7 @@ def main() -> int:
         parser.error(f"unknown benchmark {unknown[0]!r}: known are {', '.join(BENCHMARKS)}")
     resolve(arguments.model)  # fetched now, when it is missing, and not while something is measured
     bench, rows = Bench(arguments.model, arguments.quick), list[Row]()
-    for name in arguments.names or BENCHMARKS:
+    for name in arguments.names or [name for name in BENCHMARKS if name not in ONLY_BY_NAME]:
         began = time.monotonic()
         rows += BENCHMARKS[name](bench)
         sys.stderr.write(f"{name}: measured in {time.monotonic() - began:.0f} s\n")
