@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Final
 
@@ -67,10 +67,17 @@ def said(chat: Chat, upto: Turn | None) -> list[Said]:
         at = next(n for n, other in enumerate(group) if other.id == turn.id)
         before = end(group[at - 1]) if at else None
         after = end(group[at + 1]) if at + 1 < len(group) else None
-        shown = group[at]  # it may have another name, or notes, by now
+        shown = _now(group[at])  # it may have another name, or notes, by now
         return Said(shown, numbers.get(turn.id, 0), at, len(group), before, after, turn.id in stale)
 
     return [place(turn) for turn in (upto.path if upto else ())]
+
+
+def _now(turn: Turn) -> Turn:
+    """Without the note of which turns became stale when it was answered: they may have been answered again since."""
+    from ipyllama.chat.record import BUILT_ON_EARLIER
+
+    return replace(turn, notes=tuple(note for note in turn.notes if not note.startswith(BUILT_ON_EARLIER)))
 
 
 def conversation_title(chat: Chat, turns: int) -> str:
