@@ -56,7 +56,7 @@ function drawRow(append) {
   function update(data, columns) {
     id = data.id;
     token.textContent = `"${data.text}"`;
-    token.title = `id ${id}: append it`;
+    token.title = `${token.textContent}, id ${id}: append it`;
     while (row.children.length <= data.shares.length) {
       row.append(h("td", {}, h("span", { className: "ipl-fill" }), h("span", { className: "ipl-number" })));
     }
