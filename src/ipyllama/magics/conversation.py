@@ -111,7 +111,8 @@ def _resume(shell: Any, session: Session, args: LineArgs, view: View) -> Any:
         )
     session.last = saved.head
     other = f" with {saved.model}" if saved.model != chat.llm.name else ""
-    line = f"resumed what was left {format_ago(max(0.0, time.time() - saved.when))}{other}: {next_cell(chat.name)} continues it"
+    ago = format_ago(max(0.0, time.time() - saved.when))
+    line = f"resumed what was left {ago}{other}: {next_cell(chat.name)} continues it"
     if saved.reread:
         line += f"; {chat.llm.name} has other weights than then: what was said is kept, and read anew from its words"
     view.line(line + (f" (an older one: %llama resume {nth + 1})" if saved.n_before else ""))
