@@ -14,7 +14,7 @@ from ipyllama.display.units import plural
 if TYPE_CHECKING:
     from ipyllama.chat import Chat, Turn
 
-_NO_MATH: Final = 'class="mathjax_ignore tex2jax_ignore"'
+NO_MATH: Final = 'class="mathjax_ignore tex2jax_ignore"'
 """What people write is shown as they wrote it: MathJax, of any version, leaves it alone."""
 NOTHING_YET: Final = "(nothing was said yet)"
 _MESSAGE: Final = (
@@ -103,9 +103,9 @@ def _indented(text: str) -> str:
 def _html(title: str, system: str | None, turns: Sequence[Said]) -> str:
     parts = [f'<div style="{MUTED}">{escape(title)}</div>']
     if system:
-        parts.append(f'<div {_NO_MATH} style="{MUTED};white-space:pre-wrap">system: {escape(printable(system))}</div>')
+        parts.append(f'<div {NO_MATH} style="{MUTED};white-space:pre-wrap">system: {escape(printable(system))}</div>')
     for each in turns:
-        parts.append(f'<div {_NO_MATH} style="{_MESSAGE}">{escape(printable(each.turn.message))}</div>')
+        parts.append(f'<div {NO_MATH} style="{_MESSAGE}">{escape(printable(each.turn.message))}</div>')
         parts.append(
             f'{answer_html(each.turn)}\n{footer_html(each.turn)}\n<div style="{MUTED}">{escape(each.marks)}</div>'
         )

@@ -73,7 +73,7 @@ function drawRow(append) {
 }
 
 function render({ model, el, signal }) {
-  el.classList.add("ipl-lab");
+  el.classList.add("ipl-lab", ...NO_MATH);
   let moving = 0; // when a slider was moved last
   let waiting = null;
   let timer = 0;

@@ -251,7 +251,7 @@ function drawToggle(el, model) {
 }
 
 function render({ model, el, signal, shared }) {
-  el.classList.add("ipl-tokens");
+  el.classList.add("ipl-tokens", ...NO_MATH);
   const answers = h("div", { className: "ipl-answers" });
   const running = h("section", { className: "ipl-running", hidden: true });
   const label = h("span", {});
