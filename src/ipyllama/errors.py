@@ -180,4 +180,4 @@ class Interrupted(KeyboardInterrupt):
         self.reply = reply
 
     def _render_traceback_(self) -> list[str]:
-        return ["Interrupted: what was written so far is kept" if self.reply else "Interrupted"]
+        return ["Interrupted: what was written so far is kept" if self.reply and self.reply.tokens else "Interrupted"]

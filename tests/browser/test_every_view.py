@@ -36,7 +36,7 @@ def test_none_is_wider_than_its_place(views: Any) -> None:
     live(views, "panel").get_by_role("button", name="Sampling").click()
     live(views, "tokens").locator(".t").nth(3).click()
     live(views, "tree").get_by_role("button", name="Fork").click()
-    for width in (1200, 600):
+    for width in (1200, 600, 480, 380):
         page.set_viewport_size({"width": width, "height": 900})
         page.wait_for_timeout(500)
         for index, name in enumerate(VIEWS, start=1):

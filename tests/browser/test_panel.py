@@ -265,6 +265,27 @@ def settle(notebook: Any, shown: Any) -> None:
     expect(shown).to_be_visible()
 
 
+def test_a_message_of_several_lines_with_dollars(bigram: Open) -> None:
+    """It is shown as it was written, and the field in which it is edited is as high as it is."""
+    text = "a $x^2$\nb\nc\nd"
+    notebook = bigram("%config Llama.max_tokens = 4\n%llama chat", "%llama tree")
+    shown = panel(notebook)
+    turn = ask(shown, text, 1)
+    turn.get_by_role("button", name="Again").click()
+    answered(shown, 1)
+    notebook.run(2)
+    expect(notebook.out(2).locator(".ipl-tree")).to_be_visible()
+    notebook.page.wait_for_timeout(2500)
+    found = notebook.page.locator("mjx-container").evaluate_all(
+        "all => all.map(each => each.parentElement.outerHTML.slice(0, 150))"
+    )
+    assert found == []
+    assert turn.locator(".ipl-message").inner_text() == text
+    turn.hover()
+    turn.get_by_role("button", name="Edit").click()
+    assert turn.get_by_role("textbox").evaluate("field => field.scrollHeight <= field.clientHeight")
+
+
 def test_saved_while_one_writes_it_holds_what_was_said(bigram: Open, chromium: Any) -> None:
     notebook = bigram("%llama chat")
     shown = panel(notebook)

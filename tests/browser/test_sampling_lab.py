@@ -126,6 +126,15 @@ def test_when_it_is_left_its_static_form_is_what_it_shows(open_lab: Open) -> Non
     expect(notebook.page.locator("body")).not_to_contain_text("Error displaying widget")
 
 
+def test_a_long_token_ends_with_an_ellipsis(open_lab: Open) -> None:
+    _, view = open_lab()
+    token = view.locator("tbody button").first
+    assert token.evaluate("token => token.scrollWidth <= token.clientWidth")
+    token.evaluate("token => { token.textContent = 'a'.repeat(50) }")
+    assert token.evaluate("token => token.scrollWidth > token.clientWidth")
+    assert token.evaluate("token => getComputedStyle(token).display") == "block", "an ellipsis needs one"
+
+
 def test_a_magic_and_what_is_wrong(open_lab: Open) -> None:
     hostile = '%llama sample "<img src=x onerror=alert(1)> </script>" -t 1.5'
     notebook, _ = open_lab(hostile, "lab.draw(200)")

@@ -31,6 +31,7 @@ def path(kernel: Kernel) -> list[str]:
 def test_goto_says_where_the_next_cell_continues(talk: Kernel) -> None:
     assert talk.run("%llama goto 2").text == "the next cell continues from turn 2; %llama undo goes back"
     assert path(talk) == ["a", "b"]
+    assert talk.run("%llama goto 2").text == "the next cell continues from turn 2 already"
     assert "turn 1 (start)" in talk.run("%llama goto start").text
     talk.run("%llama goto none")
     assert path(talk) == []
@@ -169,7 +170,9 @@ def test_other_weights_under_the_same_name_are_told(
     assert "there is no saved conversation 'default' of this notebook" in kernel.fail("%llama resume").error
     kernel.run("%%llama -n 3\na", "one")
     kernel = start("llama")
-    assert "mine has other weights than then" in resume(kernel)
+    resumed = resume(kernel)
+    assert "resumed what was left just now" in resumed
+    assert "mine has other weights than then" in resumed
     kernel.run("%%llama -n 3\nb", "two")
     assert path(kernel) == ["a", "b"]
     kernel = start("llama")

@@ -34,7 +34,7 @@ def interrupt(kernel: Kernel, running: str, shown: Result) -> Result:
 def test_in_prefill(smol: Kernel) -> None:
     running = smol.start(f"%%llama --out answer -n 20\n{LONG}", "prefill")
     shown = smol.wait_for_reading(running)
-    interrupt(smol, running, shown)
+    assert "kept" not in interrupt(smol, running, shown).error
     assert smol.value("answer.finish_reason, answer.text, answer.tokens") == ("interrupted", "", ())
     done = smol.usage("answer")["computed"]
     assert 256 <= done < 4000
@@ -50,12 +50,27 @@ def test_in_generation(smol: Kernel) -> None:
     result = interrupt(smol, running, smol.wait_for_words(running))
     text = smol.value("answer.text").strip()
     assert text
+    assert "what was written so far is kept" in result.error
     assert text in result.text
     assert smol.value("answer.finish_reason, answer.parent is before") == ("interrupted", True)
     # the very next cell goes on from the partial answer and computes only its own words
     smol.run("%%llama --out after -n 5\nGo on.")
     assert smol.value("after.parent is answer")
     assert smol.usage("after")["reused"] == smol.value("len(answer.ledger)") - 1
+
+
+def test_of_several_answers_the_variable_holds_what_was_written(smol: Kernel) -> None:
+    smol.run("answers = 'from before'")
+    endless = "--samples 2 --out answers --logit-bias 2=-inf --logit-bias 0=-inf"
+    running = smol.start(ENDLESS.replace("--out answer", endless))
+    shown = smol.wait_for(running, "[seed 43]")
+    smol.interrupt()
+    result = smol.finish(running, shown)
+    assert result.content["ename"] == "Interrupted"
+    texts = smol.value("[turn.text.strip() for turn in answers]")
+    assert len(texts) == 2
+    assert any(texts)
+    assert all(text in result.text for text in texts)
 
 
 def test_in_the_queue(smol: Kernel) -> None:

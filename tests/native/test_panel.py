@@ -95,6 +95,19 @@ def test_who_comes_late_is_told_all_of_it(load: Load) -> None:
     assert len(after["blocks"] + after["tail"]) > len(before["blocks"] + before["tail"])
 
 
+def test_a_reset_ends_what_is_being_written(panel: Watched, chat: Chat) -> None:
+    chat.watch(panel._changed_elsewhere)
+    panel.set(max_tokens=8000)
+    panel.ask("One")
+    wait(lambda: "text" in panel.kinds())
+    job = panel._job
+    assert job is not None
+    chat.reset()
+    rest(panel)
+    assert job.result().finish_reason == "interrupted"
+    assert (chat.all_turns, shown(panel), panel.running) == ((), [], {})
+
+
 def test_regenerate_and_walk(panel: Watched, chat: Chat) -> None:
     panel.set(temperature=1.0)
     panel.ask("One")

@@ -178,6 +178,17 @@ def test_sliders_change_the_lab(lab: SamplingLab) -> None:
     assert [column["off"] for column in view.state["columns"]] == [False, False, True, True, True, False]
 
 
+def test_of_many_moves_the_last_of_each_slider_counts(lab: SamplingLab) -> None:
+    view, free = LabView(lab), threading.Event()
+    view.worker.do(lambda: free.wait(60) and None)
+    for options in ({"top_k": 5}, {"top_k": 3}, {"top_p": 0.5}, {"min_p": 0.2}, {"min_p": 0.1}):
+        tell(view, kind="set", options=options)
+    assert len(view.worker._waiting) <= 4, "what a later move of the same slider makes needless is not done"
+    free.set()
+    wait(lambda: view.state["options"]["min_p"] == 0.1)
+    assert (lab.options.top_k, lab.options.top_p, lab.options.min_p) == (3, 0.5, 0.1)
+
+
 def test_draws_are_appended_and_taken_back(lab: SamplingLab) -> None:
     view = LabView(lab)
     tell(view, kind="draw", n=4)

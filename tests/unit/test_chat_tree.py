@@ -13,6 +13,7 @@ from ipyllama.chat import Chat, ChatTemplate, Turn
 from ipyllama.chat.record import record
 from ipyllama.chat.tree import Ask, Tree
 from ipyllama.chat.turn import Place
+from ipyllama.display.conversation import said as shown
 from ipyllama.display.history import history_bundle
 from ipyllama.engine import Shift
 from ipyllama.errors import BadOption, DecodeError, TemplateError, UnknownTurn
@@ -274,6 +275,26 @@ def test_what_depended_on_a_replaced_turn_is_stale_and_named(chat: Chat) -> None
     assert chat.head is new
     assert chat.head in chat.all_turns
     assert chat.ask("quatre", cell="d").notes == ()
+
+
+def test_what_was_stale_once_is_not_said_in_a_view_of_the_conversation(chat: Chat) -> None:
+    chat.ask("one", cell="a")
+    chat.ask("two", cell="b")
+    assert chat.ask("un", cell="a").notes
+    chat.ask("two", cell="b")
+    assert [view.turn.notes for view in shown(chat, chat.head)] == [(), ()]
+
+
+def test_what_changes_nothing_is_no_step_of_undo(chat: Chat) -> None:
+    chat.goto(None)
+    assert not chat.undo()
+    one = chat.ask("one", name="first")
+    chat.ask("two")
+    chat.goto(one)
+    chat.goto("first")
+    assert chat.rename("first", "first").name == "first"
+    chat.undo()
+    assert said(chat) == ["one", "two"]
 
 
 def test_running_the_cells_again_in_order_makes_them_current(chat: Chat) -> None:

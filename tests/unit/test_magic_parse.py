@@ -308,6 +308,7 @@ def test_what_a_conversation_does(line: str, on_full: str | None, think: bool | 
     ("line", "said"),
     [
         ("--on-full summarise-by", "summarise-by needs the turn"),
+        ("--on-full summarise-by -n 60", "summarise-by needs the turn"),
         ("--on-full drop", "unknown way 'drop'"),
         ("--think --no-think", "exclude each other"),
         ("--raw --on-full shift", "leave out --on-full"),

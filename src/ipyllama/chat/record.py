@@ -15,6 +15,8 @@ from ipyllama.reply import Reply
 
 MOST_NAMED: Final = 6
 """Stale turns that a note names."""
+BUILT_ON_EARLIER: Final = "these built on the earlier answer"
+"""The beginning of that note, which is true when the answer is shown and may not be later."""
 
 
 def record(
@@ -31,7 +33,7 @@ def record(
         turn = Turn.of(reply, tree.counted(place, ask), ledger)
         stale = tree.add(turn, ask)
         if stale:
-            note = f"these built on the earlier answer, run them again to bring them up to date: {_named(stale)}"
+            note = f"{BUILT_ON_EARLIER}, run them again to bring them up to date: {_named(stale)}"
             turn = replace(turn, notes=(*turn.notes, note))
             tree.amend(turn)
         return turn

@@ -181,9 +181,12 @@ class Tree:
             self._newest = {old: new for old, new in self._newest.items() if old != new and old not in known}
 
     def go_to(self, turn: Turn | None) -> None:
-        """The next turn continues from this one; None is the beginning."""
-        with self._changing():
-            self._head = turn
+        """The next turn continues from this one; None is the beginning. No step of `undo` where it does already."""
+        with self._lock:
+            if _id(turn) == _id(self._head):
+                return
+            with self._changing():
+                self._head = turn
 
     def remove(self, turn: Turn) -> tuple[Turn, ...]:
         """Forget a turn and all that continue it, or an earlier answer in its place; returns them. The head, if it was
@@ -197,7 +200,10 @@ class Tree:
             return gone
 
     def rename(self, turn: Turn, name: str | None) -> Turn:
-        """The same turn under another name, which no other turn has then."""
+        """The same turn under another name, which no other turn has then. No step of `undo` where it has it already."""
+        with self._lock:
+            if self.newest(turn).name == name:
+                return self.newest(turn)
         with self._changing():
             others = (_without_name(other, name) for other in self._turns)
             self._turns = linked(other.with_name(name) if other.id == turn.id else other for other in others)
@@ -275,6 +281,10 @@ def _is_stale(turn: Turn, current: set[str], known: dict[str, bool]) -> bool:
         if each.id not in known and each.parent is not None:
             known[each.id] = known[each.parent.id] or each.parent.id not in current
     return known[turn.id]
+
+
+def _id(turn: Turn | None) -> str | None:
+    return turn.id if turn is not None else None
 
 
 def _starts(beginning: str, turn: Turn) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +14,7 @@ from ipyllama.display.units import plural
 if TYPE_CHECKING:
     from ipyllama.chat import Chat, Turn
 
-_NO_MATH: Final = 'class="mathjax_ignore tex2jax_ignore"'
+NO_MATH: Final = 'class="mathjax_ignore tex2jax_ignore"'
 """What people write is shown as they wrote it: MathJax, of any version, leaves it alone."""
 NOTHING_YET: Final = "(nothing was said yet)"
 _MESSAGE: Final = (
@@ -67,10 +67,17 @@ def said(chat: Chat, upto: Turn | None) -> list[Said]:
         at = next(n for n, other in enumerate(group) if other.id == turn.id)
         before = end(group[at - 1]) if at else None
         after = end(group[at + 1]) if at + 1 < len(group) else None
-        shown = group[at]  # it may have another name, or notes, by now
+        shown = _now(group[at])  # it may have another name, or notes, by now
         return Said(shown, numbers.get(turn.id, 0), at, len(group), before, after, turn.id in stale)
 
     return [place(turn) for turn in (upto.path if upto else ())]
+
+
+def _now(turn: Turn) -> Turn:
+    """Without the note of which turns became stale when it was answered: they may have been answered again since."""
+    from ipyllama.chat.record import BUILT_ON_EARLIER
+
+    return replace(turn, notes=tuple(note for note in turn.notes if not note.startswith(BUILT_ON_EARLIER)))
 
 
 def conversation_title(chat: Chat, turns: int) -> str:
@@ -96,9 +103,9 @@ def _indented(text: str) -> str:
 def _html(title: str, system: str | None, turns: Sequence[Said]) -> str:
     parts = [f'<div style="{MUTED}">{escape(title)}</div>']
     if system:
-        parts.append(f'<div {_NO_MATH} style="{MUTED};white-space:pre-wrap">system: {escape(printable(system))}</div>')
+        parts.append(f'<div {NO_MATH} style="{MUTED};white-space:pre-wrap">system: {escape(printable(system))}</div>')
     for each in turns:
-        parts.append(f'<div {_NO_MATH} style="{_MESSAGE}">{escape(printable(each.turn.message))}</div>')
+        parts.append(f'<div {NO_MATH} style="{_MESSAGE}">{escape(printable(each.turn.message))}</div>')
         parts.append(
             f'{answer_html(each.turn)}\n{footer_html(each.turn)}\n<div style="{MUTED}">{escape(each.marks)}</div>'
         )

@@ -67,10 +67,13 @@ class AnswersStream:
             self._view.bundle(writing_bundle(self._labels, self._texts), final=False)
             self._next_update = self._clock() + INTERVAL
 
-    def stop(self) -> None:
-        """Show how far the answers came."""
-        if len(self._replies) == len(self._labels):
-            self.finish([self._replies[number] for number in range(len(self._labels))])
+    def stop(self) -> list[Reply]:
+        """Show how far the answers came, and return them; empty where some have not ended."""
+        if len(self._replies) < len(self._labels):
+            return []
+        replies = [self._replies[number] for number in range(len(self._labels))]
+        self.finish(replies)
+        return replies
 
     def finish(self, replies: Sequence[Reply]) -> None:
         """Show the complete answers."""

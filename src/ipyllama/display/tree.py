@@ -8,6 +8,7 @@ from html import escape
 from itertools import count
 from typing import Any, Final
 
+from ipyllama.display.conversation import NO_MATH
 from ipyllama.display.reply import MUTED
 from ipyllama.display.text import one_line
 
@@ -101,7 +102,7 @@ def _row_html(row: TreeRow, at: int) -> str:
     said = f"{label} {message} {answer} {marks}".rstrip()
     faded = ";opacity:.6" if row.stale else ""
     graph = f'<span style="{_LINES}">{_graph(row, at)}</span>'
-    return f'<div style="display:flex;align-items:baseline;gap:.5em{faded}">{graph} {said}</div>'
+    return f'<div {NO_MATH} style="display:flex;align-items:baseline;gap:.5em{faded}">{graph} {said}</div>'
 
 
 def _answer(row: TreeRow, width: int) -> str:

@@ -140,7 +140,9 @@ def _answer_together(
         replies = gather(chat.start_many(text, variants, notes=notes, **where), stream.feed)
     except Interrupted as interrupted:
         session.last = interrupted.reply
-        stream.stop()
+        replies = stream.stop()
+        if args.out is not None and replies:
+            shell.user_ns[args.out] = replies
         raise
     stream.finish(replies)
     session.last = replies[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -39,13 +40,12 @@ def tree(session: Session, args: LineArgs, *, live: bool) -> Any:
 
 def _goto(shell: Any, session: Session, args: LineArgs, view: View) -> None:
     chat = session.conversation(args.chat)
-    if args.name == "none":
-        chat.goto(None)
-        view.line(f"{next_cell(chat.name)} begins at the beginning; {_undo_line(args)} goes back")
-        return
-    turn = chat[args.name or ""]
+    turn = None if args.name == "none" else chat[args.name or ""]
+    before = chat.head
     chat.goto(turn)
-    view.line(f"{next_cell(chat.name)} continues from {_called(chat, turn)}; {_undo_line(args)} goes back")
+    there = f"continues from {_called(chat, turn)}" if turn else "begins at the beginning"
+    same = (before.id if before else None) == (turn.id if turn else None)
+    view.line(f"{next_cell(chat.name)} {there}" + (" already" if same else f"; {_undo_line(args)} goes back"))
 
 
 def _rm(shell: Any, session: Session, args: LineArgs, view: View) -> None:
@@ -111,7 +111,8 @@ def _resume(shell: Any, session: Session, args: LineArgs, view: View) -> Any:
         )
     session.last = saved.head
     other = f" with {saved.model}" if saved.model != chat.llm.name else ""
-    line = f"resumed what was left {format_ago(saved.when)}{other}: {next_cell(chat.name)} continues it"
+    ago = format_ago(max(0.0, time.time() - saved.when))
+    line = f"resumed what was left {ago}{other}: {next_cell(chat.name)} continues it"
     if saved.reread:
         line += f"; {chat.llm.name} has other weights than then: what was said is kept, and read anew from its words"
     view.line(line + (f" (an older one: %llama resume {nth + 1})" if saved.n_before else ""))

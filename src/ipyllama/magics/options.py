@@ -228,7 +228,7 @@ def llama_arguments(function: Function) -> Function:
 def _with_turn(words: list[str]) -> list[str]:
     """`--on-full summarise-by TURN` with the last two words as one value."""
     for at in range(len(words) - 2):
-        if words[at : at + 2] == ["--on-full", "summarise-by"]:
+        if words[at : at + 2] == ["--on-full", "summarise-by"] and not words[at + 2].startswith("-"):
             return [*words[: at + 1], " ".join(words[at + 1 : at + 3]), *words[at + 3 :]]
     return words
 

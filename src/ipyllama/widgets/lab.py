@@ -65,7 +65,7 @@ class LabView(PlayView):
     def told(self, content: dict[str, Any]) -> None:
         match content:
             case {"kind": "set", "options": dict(options)} if options.keys() <= {*SLIDERS, "seed"}:
-                self._do(lambda: self.lab.set(**options), "set")
+                self._do(lambda: self.lab.set(**options), f"set {sorted(options)}")
             case {"kind": "draw", "n": int(n)}:
                 self._do(lambda: self._draw(n))
             case {"kind": "append", "token": int(token)}:
@@ -83,7 +83,7 @@ class LabView(PlayView):
 
     def _do(self, what: Callable[[], object], key: str = "") -> None:
         def do() -> None:
-            self.busy = key != "set"
+            self.busy = not key  # sliders go on being moved
             try:
                 what()
                 self.problem = ""

@@ -67,7 +67,7 @@ class ChatPanel(PlayView):
 
     def show_live(self) -> None:
         super().show_live()
-        self._unwatch = self.chat.watch(lambda: self.worker.do(self._follow, "follow"))
+        self._unwatch = self.chat.watch(self._changed_elsewhere)
 
     def bundle(self) -> Bundle:
         turns = said(self.chat, self.chat.head)
@@ -133,6 +133,11 @@ class ChatPanel(PlayView):
                 self._do(lambda: self.send({"kind": "cells", "cells": self.chat.cells()}))
             case {"kind": "late"}:
                 self._late = True
+
+    def _changed_elsewhere(self) -> None:
+        if not self.chat.begun:
+            self.stop()  # it was reset: nobody would get the answer, and others wait for it
+        self.worker.do(self._follow, "follow")
 
     # -- on the worker's thread ---------------------------------------------------------------------------
 

@@ -66,7 +66,7 @@ function render({ model, el, signal }) {
   const remove = button("Delete", "Delete it, and what no other prefix needs (Delete)", () => act("delete"));
   const about = h("div", { className: "ipl-about" });
   const detail = h("div", { className: "ipl-detail", role: "region", "aria-label": "The prefix that is looked at" }, h("div", { className: "ipl-actions" }, which, pin, remove), about);
-  el.classList.add("ipl-board", "ipl-cache");
+  el.classList.add("ipl-board", "ipl-cache", ...NO_MATH);
   el.append(
     h("div", { className: "ipl-bar" }, title, again, verify),
     h("div", { className: "ipl-bar ipl-store" }, h("div", { className: "ipl-fullness" }, line, meter), h("label", { className: "ipl-limits" }, "limit", limit), button("Set", "Set the limit for this session", setLimit), filter),

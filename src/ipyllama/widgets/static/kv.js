@@ -79,7 +79,7 @@ function render({ model, el, signal, shared: context }) {
   const tip = h("div", { className: "ipl-kv-tip", "aria-live": "polite" });
   const legend = h("div", { className: "ipl-kv-legend" });
   const sequences = h("div", { className: "ipl-kv-sequences" });
-  el.classList.add("ipl-kv");
+  el.classList.add("ipl-kv", ...NO_MATH);
   el.append(title, bar, h("div", { className: "ipl-kv-map" }, canvas), tip, legend, sequences);
 
   let shape = grid(context.shown, 600);

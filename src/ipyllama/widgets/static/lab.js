@@ -56,7 +56,7 @@ function drawRow(append) {
   function update(data, columns) {
     id = data.id;
     token.textContent = `"${data.text}"`;
-    token.title = `id ${id}: append it`;
+    token.title = `${token.textContent}, id ${id}: append it`;
     while (row.children.length <= data.shares.length) {
       row.append(h("td", {}, h("span", { className: "ipl-fill" }), h("span", { className: "ipl-number" })));
     }
@@ -73,7 +73,7 @@ function drawRow(append) {
 }
 
 function render({ model, el, signal }) {
-  el.classList.add("ipl-lab");
+  el.classList.add("ipl-lab", ...NO_MATH);
   let moving = 0; // when a slider was moved last
   let waiting = null;
   let timer = 0;

@@ -12,6 +12,8 @@ function button(label, title, key, onclick) {
   return made;
 }
 
+const MESSAGE = ["ipl-message", ...NO_MATH].join(" ");
+
 // The text field of a message: Enter sends, unless it ends the writing of a character of Chinese, say.
 function messageField(label, send, cancel) {
   const field = h("textarea", { className: "ipl-field", rows: 1, placeholder: label, "aria-label": label, ...KEYS });
@@ -38,7 +40,7 @@ function drawCost(turn) {
 
 // A turn, the `n`th that is shown: `act(content)` tells the kernel.
 function drawTurn(turn, n, act) {
-  const message = h("div", { className: "ipl-message" }, turn.message);
+  const message = h("div", { className: MESSAGE }, turn.message);
   const asked = h("div", { className: "ipl-asked" });
   const edit = button("Edit", "Ask something else here, as another branch", `${n}:edit`, () => {
     const done = () => asked.replaceChildren(edit, message);
@@ -91,7 +93,7 @@ function drawWriting(writing, el) {
   const line = h("span", {});
   const fill = h("div", { className: "ipl-fill" });
   const bar = h("div", { className: "ipl-progress", role: "progressbar", "aria-valuemin": "0", "aria-valuemax": "100", hidden: true }, fill);
-  const message = h("div", { className: "ipl-message" }, writing.text);
+  const message = h("div", { className: MESSAGE }, writing.text);
   el.append(h("div", { className: "ipl-asked" }, message), h("div", { className: "ipl-said" }, blocks, tail));
   el.append(h("div", { className: "ipl-under", "aria-live": "off" }, line, bar));
   return {

@@ -251,7 +251,7 @@ function drawToggle(el, model) {
 }
 
 function render({ model, el, signal, shared }) {
-  el.classList.add("ipl-tokens");
+  el.classList.add("ipl-tokens", ...NO_MATH);
   const answers = h("div", { className: "ipl-answers" });
   const running = h("section", { className: "ipl-running", hidden: true });
   const label = h("span", {});
@@ -267,7 +267,11 @@ function render({ model, el, signal, shared }) {
   el.append(h("div", { className: "ipl-bar" }, drawToggle(el, model), drawLegend()), answers, problem, running);
 
   function ask(answer, at, token) {
-    if (!running.hidden) return; // one at a time
+    if (!running.hidden) {
+      problem.textContent = "One branch at a time: wait until this one is written, or stop it.";
+      problem.hidden = false;
+      return;
+    }
     Object.assign(stop, { disabled: false });
     written.textContent = "";
     label.textContent = "asked for: it comes when the kernel is free";
@@ -294,7 +298,10 @@ function render({ model, el, signal, shared }) {
   model.on("change:running", grow);
   model.on("msg:custom", ({ kind, text }) => {
     if (kind === "text") written.append(text);
-    if (kind === "ended") running.hidden = true;
+    if (kind !== "ended") return;
+    running.hidden = true;
+    problem.textContent = model.get("problem");
+    problem.hidden = !problem.textContent;
   });
   tellWhenLeft(model, el, signal);
   more();

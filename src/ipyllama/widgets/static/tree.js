@@ -131,7 +131,7 @@ function render({ model, el, signal }) {
   const removeButton = button("Remove", "Forget this turn and all that continue it (Delete)", () => act("remove"));
   const actions = h("div", { className: "ipl-actions", role: "group", "aria-label": "What to do with the turn" }, which, goTo, forkButton, renameButton, removeButton);
   const detail = h("div", { className: "ipl-detail", role: "region", "aria-label": "The turn that is looked at" }, actions, fork, message, answer);
-  el.classList.add("ipl-board", "ipl-tree");
+  el.classList.add("ipl-board", "ipl-tree", ...NO_MATH);
   el.append(h("div", { className: "ipl-bar" }, title, said, beginning, undo), tree, nothing, detail);
 
   const act = (kind) => memo.selected && say(model, { kind, turn: memo.selected });

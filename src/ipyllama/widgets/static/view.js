@@ -162,6 +162,9 @@ async function copyText(text) {
   }
 }
 
+// Classes of what is shown as it was written: MathJax, of any version, leaves it alone.
+const NO_MATH = ["mathjax_ignore", "tex2jax_ignore"];
+
 // A line for what went wrong, there as long as the model tells of something.
 function tellProblem(model, line) {
   const tell = () => {
