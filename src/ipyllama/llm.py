@@ -307,9 +307,8 @@ class LLM(Looks):
 
         def count(number: int, event: Event) -> None:
             nonlocal done
-            if isinstance(event, Finished):
-                done += 1
-                report(done, len(ledgers), self.name)
+            done += isinstance(event, Finished)
+            report(done, len(ledgers), self.name)  # also where none is finished yet: a bar shows then
 
         with Stop(), reporting(progress, unit="answers", delay=1.0) as report:
             jobs = self.generate_together(ledgers, [chosen] * len(ledgers))

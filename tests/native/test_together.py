@@ -100,6 +100,8 @@ def test_map_keeps_the_order_and_takes_any_iterable(load) -> None:
         (text for text in "abc"), raw=True, max_tokens=3, temperature=0, progress=lambda done, *_: counted.append(done)
     )
     assert [reply.text for reply in replies] == ["bcd", "cde", "def"]
+    assert (counted[0], counted[-1]) == (0, 3)  # told from the first word on
+    assert counted == sorted(counted)
     assert llm.map([]) == []
     with pytest.raises(BadOption, match="a list of prompts"):
         llm.map("one prompt")
