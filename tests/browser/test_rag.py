@@ -42,6 +42,7 @@ def test_chunks_fold_out_under_an_answer(bigram: Open, chromium: Any) -> None:
     chunk.locator("summary").focus()
     notebook.page.keyboard.press("Enter")
     expect(hostile).to_be_visible()
+    expect(hostile).to_contain_text("It took $5$ years.")  # and no formula
     for width in (1200, 600):
         notebook.page.set_viewport_size({"width": width, "height": 900})
         assert notebook.out(2).locator(".jp-OutputArea-output").last.evaluate(OVERFLOW) == [], f"at {width} px"

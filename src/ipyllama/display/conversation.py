@@ -7,15 +7,13 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from ipyllama.display.reply import MUTED, answer_html, footer_html
+from ipyllama.display.reply import MUTED, NO_MATH, answer_html, footer_html
 from ipyllama.display.text import one_line, printable, reply_text
 from ipyllama.display.units import plural
 
 if TYPE_CHECKING:
     from ipyllama.chat import Chat, Turn
 
-NO_MATH: Final = 'class="mathjax_ignore tex2jax_ignore"'
-"""What people write is shown as they wrote it: MathJax, of any version, leaves it alone."""
 NOTHING_YET: Final = "(nothing was said yet)"
 _MESSAGE: Final = (
     "width:fit-content;max-width:85%;margin:1em 0 .5em auto;padding:.4em .8em;border-radius:8px;white-space:pre-wrap;"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from ipyllama.display.reply import MUTED, answer_html
+from ipyllama.display.reply import MUTED, NO_MATH, answer_html
 from ipyllama.display.text import body_text, printable
 from ipyllama.reply import Reply
 
@@ -28,5 +28,5 @@ def _html(message: dict[str, str]) -> str:
         body = answer_html(Reply(said))
     else:
         line = "border-left:2px solid var(--jp-border-color2,rgba(127,127,127,.3));padding-left:.8em"
-        body = f'<div style="white-space:pre-wrap;margin:.2em 0;{line}">{escape(said)}</div>'
+        body = f'<div {NO_MATH} style="white-space:pre-wrap;margin:.2em 0;{line}">{escape(said)}</div>'
     return f'<div style="margin-top:.8em"><div style="{MUTED}">{escape(role)}</div>\n{body}</div>'

@@ -9,7 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Final
 
 from ipyllama.display.divergence import divergence_text
-from ipyllama.display.reply import MUTED, reply_html, reply_markdown
+from ipyllama.display.reply import MUTED, NO_MATH, reply_html, reply_markdown
 from ipyllama.display.text import one_line, printable, reply_text
 from ipyllama.display.units import plural
 
@@ -78,7 +78,7 @@ def _remarks(reply: RagReply) -> list[str]:
 
 
 def _box(title: str, rows: str) -> str:
-    return f'<div style="margin-top:.5em;max-width:60em;{MUTED}"><div>{title}</div>\n{rows}</div>'
+    return f'<div {NO_MATH} style="margin-top:.5em;max-width:60em;{MUTED}"><div>{title}</div>\n{rows}</div>'
 
 
 def _place(hit: Hit) -> str:

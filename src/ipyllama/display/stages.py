@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from ipyllama.display.reply import MUTED
+from ipyllama.display.reply import MUTED, NO_MATH
 from ipyllama.display.table import Table, table_text
 from ipyllama.display.tokens import OPEN, token_text
 from ipyllama.display.units import format_count, format_share, plural
@@ -93,7 +93,7 @@ def stages_html(shown: NextToken) -> str:
     note, style = _note(shown, tokens), "border-collapse:collapse;margin:0;font-size:inherit"
     return (
         f'<div style="{MUTED};margin-bottom:.4em">{escape(stages_title(shown))}</div>\n'
-        f'<div style="overflow-x:auto"><table style="{style}">\n<thead>{head}</thead>\n'
+        f'<div style="overflow-x:auto"><table {NO_MATH} style="{style}">\n<thead>{head}</thead>\n'
         f"<tbody>\n{rows}\n</tbody>\n</table></div>"
         + (f'\n<div style="{MUTED};margin-top:.3em">{escape(note)}</div>' if note else "")
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Final
 
-from ipyllama.display.reply import MUTED
+from ipyllama.display.reply import MUTED, NO_MATH
 from ipyllama.display.text import one_line
 from ipyllama.display.units import format_bytes, format_count
 
@@ -107,7 +107,7 @@ def table_html(table: Table) -> str:
     body = "\n".join(f"<tr>{row}</tr>" for row in rows)
     style = "border-collapse:collapse;font-size:inherit;margin:0"
     note = f'<div style="{MUTED};margin-top:.3em">{escape(table.note)}</div>' if table.note else ""
-    return f'{title}<table style="{style}">\n{head}<tbody>\n{body}\n</tbody>\n</table>{note}'
+    return f'{title}<table {NO_MATH} style="{style}">\n{head}<tbody>\n{body}\n</tbody>\n</table>{note}'
 
 
 def text_width(text: str) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Final
 
-from ipyllama.display.reply import MUTED
+from ipyllama.display.reply import MUTED, NO_MATH
 from ipyllama.display.table import Table, table_text
 from ipyllama.display.text import printable
 from ipyllama.display.units import format_share, plural
@@ -132,7 +132,7 @@ def tokens_html(shown: TokenList) -> str:
         _span(number, token, text)
         for number, (token, text) in enumerate(zip(shown.tokens[:LIMIT], _texts(shown, LIMIT), strict=True))
     )
-    body = f'<div style="white-space:pre-wrap;overflow-wrap:anywhere;line-height:1.9">{spans}</div>'
+    body = f'<div {NO_MATH} style="white-space:pre-wrap;overflow-wrap:anywhere;line-height:1.9">{spans}</div>'
     table = _plain_table(tokens_table(shown))
     details = (
         f'<details style="margin-top:.4em"><summary style="cursor:pointer;{MUTED}">the tokens in numbers</summary>\n'
@@ -146,7 +146,7 @@ def _plain_table(table: Table) -> str:
     head = "".join(f"<th>{escape(name)}</th>" for name in table.columns)
     rows = "\n".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table.rows)
     note = f'\n<div style="{MUTED}">{escape(table.note)}</div>' if table.note else ""
-    return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table>{note}"
+    return f"<table {NO_MATH}>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table>{note}"
 
 
 def token_title(number: int, token: TokenLogprob) -> str:

@@ -8,8 +8,7 @@ from html import escape
 from itertools import count
 from typing import Any, Final
 
-from ipyllama.display.conversation import NO_MATH
-from ipyllama.display.reply import MUTED
+from ipyllama.display.reply import MUTED, NO_MATH
 from ipyllama.display.text import one_line
 
 WIDTH: Final = 36
