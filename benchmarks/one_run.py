@@ -51,8 +51,8 @@ def main() -> None:
 def long(llm: LLM) -> dict[str, float]:
     """What a prompt and an answer take after a long prompt."""
     text = llm.tokenize("The light was slow to come over the hills, and the river was quiet. " * 240)
-    generate(llm, text[:AFTER], 1)
-    reply = generate(llm, text[: AFTER + PREFILL], LONG, known=AFTER - 1, temperature=0.0)
+    generate(llm, text[: AFTER + 1], 1)  # the last token of a prompt is evaluated alone
+    reply = generate(llm, text[: AFTER + PREFILL], LONG, known=AFTER, temperature=0.0)
     return {"prefill": reply.usage.computed / reply.timings.prefill, "decode": decode_rate(reply)}
 
 

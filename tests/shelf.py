@@ -6,7 +6,8 @@ from ipyllama.rag import Chunk, Hit
 class Shelf:
     texts = {
         "mill.md": "The mill has three rooms. " * 12,
-        "castle.md": "The castle has nine rooms. <img src=x onerror=alert(1)></details><script>1</script> It took $5$ years. " * 6,
+        "castle.md": "The castle has nine rooms. <img src=x onerror=alert(1)></details><script>1</script> "
+                     "It took $5$ years. " * 6,
         "harbour.md": "The harbour has no rooms. " * 12,
     }
     order = ["mill.md", "castle.md", "harbour.md"]
