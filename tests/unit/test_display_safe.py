@@ -18,6 +18,7 @@ TAGS = {"a", "blockquote", "br", "code", "div", "em", "h1", "h2", "h3", "h4", "h
 TAGS |= {"s", "span", "strong", "table", "tbody", "td", "th", "thead", "tr", "ul"}
 ATTRIBUTES = {"href", "style", "target", "rel", "start", "role", "aria-label", "dir"}
 ATTRIBUTES |= {"aria-valuemin", "aria-valuemax", "aria-valuenow"}
+NO_MATH = ("class", "mathjax_ignore tex2jax_ignore")
 VOID = {"br", "hr"}
 
 
@@ -36,6 +37,8 @@ class Audit(HTMLParser):
         if tag not in VOID:
             self.open.append(tag)
         for name, value in attrs:
+            if (name, value) == NO_MATH:
+                continue
             if name not in ATTRIBUTES or (name == "style" and "url(" in str(value)):
                 self.bad.append(f"{tag}@{name}")
             if name == "href" and str(value).strip().lower().startswith(("javascript:", "data:", "vbscript:", "file:")):

@@ -107,7 +107,8 @@ class Rules:
         return [owner for owner in self.stale() if owner not in (*stale, said.owner)]
 
     def goto(self, owner: Owner | None) -> None:
-        self._change(head=owner)
+        if owner != self.now.head:  # else there is nothing to undo
+            self._change(head=owner)
 
     def rm(self, owner: Owner) -> None:
         gone = {other for other, said in self.now.current.items() if any(each.owner == owner for each in said.path())}
@@ -119,8 +120,9 @@ class Rules:
         )
 
     def rename(self, owner: Owner, name: str) -> None:
-        self._change()
-        self._call(owner, name)
+        if self.now.names.get(owner) != name:
+            self._change()
+            self._call(owner, name)
 
     def undo(self) -> None:
         if not self._earlier:
