@@ -202,11 +202,10 @@ class Tree:
     def rename(self, turn: Turn, name: str | None) -> Turn:
         """The same turn under another name, which no other turn has then. No step of `undo` where it has it already."""
         with self._lock:
-            if self.newest(turn).name == name:
-                return self.newest(turn)
-        with self._changing():
-            others = (_without_name(other, name) for other in self._turns)
-            self._turns = linked(other.with_name(name) if other.id == turn.id else other for other in others)
+            if self.newest(turn).name != name:
+                with self._changing():
+                    others = (_without_name(other, name) for other in self._turns)
+                    self._turns = linked(other.with_name(name) if other.id == turn.id else other for other in others)
             return self.newest(turn)
 
     def undo(self) -> bool:

@@ -13,9 +13,9 @@ from ipyllama.reply import Reply
 from ipyllama.thinking import split_thinking
 
 MUTED: Final = "color:var(--jp-ui-font-color2,#767676);font-size:.85em"
+"""The style of everything that is about an answer and not part of it."""
 NO_MATH: Final = 'class="mathjax_ignore tex2jax_ignore"'
 """For what is shown as it was written: MathJax, of any version, leaves it alone."""
-"""The style of everything that is about an answer and not part of it."""
 
 SHOWN_LINES: Final = 6
 """Of thinking, while it is written."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -16,7 +16,7 @@ from ipyllama.rag.reply import RagReply
 from ipyllama.rag.retrievers import found_by
 from ipyllama.rag.types import Hit, Retriever
 from ipyllama.stop import Stop
-from ipyllama.vocab import Remembering
+from ipyllama.vocab import Remembering, Tokenizer
 
 if TYPE_CHECKING:
     from ipyllama.layout import Layout
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from ipyllama.reply import Reply
 
 Order = Literal["stable", "score"]
+Laid = tuple[tuple[Hit, ...], "Layout"]
+"""Hits in the order in which they are read, and the prompt with them."""
 
 
 def ask(llm: LLM, retriever: Retriever, question: str, k: int = 4, **options: Any) -> RagReply:
@@ -88,8 +90,14 @@ def start(  # noqa: PLR0913 - what a question needs, each by name
         raise BadOption(f"instruction must be a text: got {instruction!r:.80}")
     found = found_by(retriever, question, k, search)
     ordered = stable if order == "stable" else tuple
-    hits, layout = _fitting(llm, found, ordered, question, instruction, int(options.get("max_tokens") or 0))
-    advice = better_order(llm, layout) if options.get("reuse") != "fused" else ""
+    vocab, n_answer = Remembering(llm.vocab), int(options.get("max_tokens") or 0)
+
+    def laid(n: int) -> Laid:
+        hits = ordered(found[:n])
+        return hits, layout_for(llm.template, question, [hit.chunk for hit in hits], instruction)
+
+    hits, layout = _fitting(laid, len(found), vocab, llm.n_ctx, n_answer)
+    advice = better_order(llm, layout, vocab) if options.get("reuse") != "fused" else ""
     notes = options.pop("notes", ())
     if len(hits) < len(found):
         notes = (*notes, f"{len(found) - len(hits)} of {len(found)} chunks were left out: no room in the context")
@@ -111,28 +119,16 @@ def newest() -> LLM:
     raise NoModelLoaded('no model that answers is loaded: llm = ipyllama.load("smollm2"), then ask(..., llm=llm)')
 
 
-def _fitting(
-    llm: LLM,
-    found: Sequence[Hit],
-    ordered: Callable[[Sequence[Hit]], tuple[Hit, ...]],
-    question: str,
-    instruction: str,
-    n_answer: int,
-) -> tuple[tuple[Hit, ...], Layout]:
-    """The best hits, as many as leave room for the answer and one at least, in their order, and the prompt with them.
-    Raises `PromptTooLong` where that one does not fit."""
-    room, vocab = llm.n_ctx - min(n_answer, llm.n_ctx // 4), Remembering(llm.vocab)
-
-    def laid(n: int) -> tuple[tuple[Hit, ...], Layout]:
-        hits = ordered(found[:n])
-        return hits, layout_for(llm.template, question, [hit.chunk for hit in hits], instruction)
+def _fitting(laid: Callable[[int], Laid], n: int, vocab: Tokenizer, n_ctx: int, n_answer: int) -> Laid:
+    """The best of n hits, as many as leave room for the answer and one at least, in their order, and the prompt with
+    them. Raises `PromptTooLong` where that one does not fit."""
+    room = n_ctx - min(n_answer, n_ctx // 4)
 
     def size(n: int) -> int:
         return len(laid(n)[1].read(vocab)[0])
 
-    n = len(found)
     if size(n) >= room:
         n = bisect_left(range(1, n), True, key=lambda n: size(n) >= room) or min(1, n)
-        if n < 2 and size(n) >= llm.n_ctx:
-            raise PromptTooLong(size(n), llm.n_ctx)
+        if n < 2 and size(n) >= n_ctx:
+            raise PromptTooLong(size(n), n_ctx)
     return laid(n)

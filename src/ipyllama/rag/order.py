@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from ipyllama.vocab import Remembering
-
 if TYPE_CHECKING:
     from ipyllama.layout import Layout
     from ipyllama.llm import LLM
     from ipyllama.rag.types import Hit
+    from ipyllama.vocab import Tokenizer
 
 LOOKS: Final = 24
 """Beginnings that are looked for, at most."""
@@ -25,12 +24,13 @@ def stable(hits: Sequence[Hit]) -> tuple[Hit, ...]:
     return tuple(sorted(hits, key=lambda hit: (hit.chunk.source, hit.chunk.start, hit.chunk.id)))
 
 
-def better_order(llm: LLM, layout: Layout) -> str:
+def better_order(llm: LLM, layout: Layout, vocab: Tokenizer) -> str:
     """What order of the chunks would spare more than theirs, in a sentence; empty where none would.
 
-    It is looked for among what is in memory and on disk now; no block is read.
+    It is looked for among what is in memory and on disk now; no block is read. `vocab` is the model's, and had best
+    remember: the same chunks are tokenized for each order.
     """
-    search = _Search(llm, layout)
+    search = _Search(llm, layout, vocab)
     now, (n_best, order) = search.at_hand(layout.chunks), search.best(())
     if n_best < now + WORTH:
         return ""
@@ -42,9 +42,8 @@ def better_order(llm: LLM, layout: Layout) -> str:
 class _Search:
     """Every order whose beginning is at hand, up to `LOOKS` of them."""
 
-    def __init__(self, llm: LLM, layout: Layout) -> None:
-        self._llm, self._layout, self._left = llm, layout, LOOKS
-        self._vocab = Remembering(llm.vocab)
+    def __init__(self, llm: LLM, layout: Layout, vocab: Tokenizer) -> None:
+        self._llm, self._layout, self._vocab, self._left = llm, layout, vocab, LOOKS
 
     def at_hand(self, chunks: Sequence[str]) -> int:
         """How many tokens of a prompt with these chunks are at hand."""
