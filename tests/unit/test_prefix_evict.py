@@ -28,7 +28,7 @@ def forests(draw: st.DrawFn) -> list[Entry]:
 @given(forests(), st.randoms(use_true_random=False))
 def test_every_block_once_and_none_before_what_stands_on_it(entries: list[Entry], random) -> None:
     costs = {item.name: random.random() for item in entries}
-    order = list(eviction_order(entries, lambda item: costs[item.name]))
+    order = list(eviction_order(entries, lambda item: costs[item.name], {}))
     assert sorted(item.name for item in order) == sorted(item.name for item in entries)
     gone: set[str] = set()
     for item in order:
@@ -44,12 +44,14 @@ def test_names_that_lie_are_given_up_as_well(pairs: list[tuple[int, int]]) -> No
         Entry(f"blocks/{n}", key.to_bytes(8, "big") * 4, parent.to_bytes(8, "big").hex(), 1, 0.0)
         for n, (key, parent) in enumerate(pairs)
     ]
-    assert sorted(item.name for item in eviction_order(entries, lambda item: 1.0)) == sorted(e.name for e in entries)
+    assert sorted(item.name for item in eviction_order(entries, lambda item: 1.0, {})) == sorted(
+        e.name for e in entries
+    )
 
 
 def test_fewest_seconds_per_byte_go_first() -> None:
     now = time.time()
     entries = [entry(1, 0, 100), entry(2, 0, 1000), entry(3, 0, 100, now - HALF_LIFE), entry(4, 0, 100, now + 1e8)]
     costs = {1: 1.0, 2: 4.0, 3: 1.9, 4: 0.9}
-    order = [item.name for item in eviction_order(entries, lambda item: costs[int(item.name[7:])])]
+    order = [item.name for item in eviction_order(entries, lambda item: costs[int(item.name[7:])], {})]
     assert order == ["blocks/2", "blocks/4", "blocks/3", "blocks/1"]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from ipyllama.errors import BadOption, BadState, StoreError
 from ipyllama.prefix.store.evict import held
+from ipyllama.prefix.store.heads import release
 
 if TYPE_CHECKING:
     from ipyllama.models import Progress
@@ -119,10 +120,12 @@ def root_name(memory: PrefixMemory) -> str:
 def _delete(store: BlockStore, entries: Sequence[Entry]) -> None:
     try:
         with store.locked():
-            for entry in entries:
+            sharing = store.heads.all()
+            freed = 0  # what shares a beginning goes before the block that holds it
+            for entry in sorted(entries, key=lambda entry: entry.short not in sharing):
+                freed += entry.nbytes - release(store, entry)
                 store.delete(entry)
             if usage := store.usage():
-                freed = sum(entry.nbytes for entry in entries)
                 store.set_usage(replace(usage, nbytes=usage.nbytes - freed))
     except OSError as error:
         raise StoreError(f"the prefixes could not be deleted: {error.strerror or error}") from error
@@ -170,7 +173,7 @@ class Chains:
             node = self._nodes.get(name) or Node(block.link.key, parent, block.nbytes)
             self._nodes[name] = replace(node, block=block)
         on_disk = [node.entry for node in self._nodes.values() if node.entry]
-        names = held(on_disk, self._store.pins()) if self._store else set()
+        names = held(on_disk, self._store.pins(), self._store.heads.all()) if self._store else set()
         self.pinned = {entry.key.hex()[:_ROOT] for entry in on_disk if entry.name in names}
         self._hits = memory.hits
         inner = {node.parent for node in self._nodes.values()}

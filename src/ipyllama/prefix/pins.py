@@ -33,7 +33,7 @@ def pin(memory: PrefixMemory, wanted: Collection[str]) -> None:
             there = {entry.key for entry in found}
             if gone := [chains.ends[key.hex()] for key in keys - there]:
                 raise BadOption(f"{', '.join(gone)} is not on disk any more: ask again, and it will be")
-            names = held(found, store.pins() | keys)
+            names = held(found, store.pins() | keys, store.heads.all())
             total = sum(entry.nbytes for entry in found if entry.name in names)
             if total > writer.bytes_limit:
                 raise too_many_pins(total, writer.bytes_limit)
@@ -61,7 +61,7 @@ def pinned_bytes(memory: PrefixMemory) -> int:
     if memory.store is None or not (pins := memory.store.pins()):
         return 0
     found = list(memory.store.entries())
-    names = held(found, pins)
+    names = held(found, pins, memory.store.heads.all())
     return sum(entry.nbytes for entry in found if entry.name in names)
 
 

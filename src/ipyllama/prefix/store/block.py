@@ -1,7 +1,7 @@
 """A block: the KV of a run of tokens, and the file that holds it.
 
     magic (8) · format version (4) · header length (4) · checksum of the header (16) · header, JSON · zeros to the
-    next multiple of 64 · state, as llama.cpp writes it
+    next multiple of 64 · state, as llama.cpp writes it, or the rest of it after the head of another block's
 
 Everything is checked before it is believed: lengths against the file, both checksums, and the key against the tokens.
 Nothing is ever unpickled.
@@ -21,11 +21,12 @@ import xxhash
 from numpy.typing import NDArray
 
 from ipyllama.errors import BadState
-from ipyllama.prefix.keys import Link, child_key
+from ipyllama.prefix.keys import KEY_BYTES, Link, child_key
 
 MAGIC: Final = b"IPYKV\r\n\x1a"
 """The line ends tell of a transfer as text."""
-VERSION: Final = 1
+VERSION: Final = 2
+"""Version 1 knew no heads."""
 MAX_HEADER: Final = 1 << 20
 MAX_STATE: Final = 1 << 30
 """Bytes. No model has more in a block; a file that claims to would fill the memory before it is found out."""
@@ -86,6 +87,18 @@ class Unchecked:
 
 
 @dataclass(frozen=True, slots=True)
+class Head:
+    """Where the beginning of a block's state is: in another block after the same one."""
+
+    key: bytes
+    """the other block's"""
+    n_tokens: int
+    """so many of its first tokens are this one's, too"""
+    rest: int
+    """bytes of this block's state that its own file holds: see `store.rows`"""
+
+
+@dataclass(frozen=True, slots=True)
 class Header:
     """What a block's file says about it before the state."""
 
@@ -94,15 +107,25 @@ class Header:
     seconds: float
     probe: Probe | None
     nbytes: int
+    """of the whole state"""
     checksum: str
+    """of the whole state"""
+    head: Head | None
+
+    def block(self, state: NDArray[np.uint8]) -> Unchecked:
+        """The block with its whole state."""
+        return Unchecked(Block(self.link, state, self.origin, self.seconds, self.probe), self.checksum)
 
 
-def encode(block: Block) -> tuple[memoryview, memoryview]:
-    """The file of a block: what stands before the state, and the state itself, not copied."""
-    header = _header(block)
+def encode(
+    block: Block, head: Head | None = None, rest: NDArray[np.uint8] | None = None
+) -> tuple[memoryview, memoryview]:
+    """The file of a block: what stands before the state, and the state itself, not copied. With a `head` elsewhere the
+    `rest` of the state."""
+    header = _header(block, head)
     front = _FRONT.pack(MAGIC, VERSION, len(header), xxhash.xxh3_128_digest(header))
     padding = bytes(-(len(front) + len(header)) % _ALIGN)
-    return memoryview(front + header + padding), block.state.data
+    return memoryview(front + header + padding), (block.state if rest is None else rest).data
 
 
 def read_header(file: BinaryIO, size: int) -> Header:
@@ -113,8 +136,8 @@ def read_header(file: BinaryIO, size: int) -> Header:
     magic, version, length, checksum = _FRONT.unpack(front)
     if magic != MAGIC:
         raise BadState("it is not a block")
-    if version != VERSION:
-        raise BadState(f"its format is version {version}, and this ipyllama reads version {VERSION}")
+    if version not in (1, VERSION):
+        raise BadState(f"its format is version {version}, and this ipyllama reads up to version {VERSION}")
     if length > min(MAX_HEADER, size):
         raise BadState("its header is longer than the file")
     text = file.read(length)
@@ -123,7 +146,8 @@ def read_header(file: BinaryIO, size: int) -> Header:
     header = _parsed(text)
     padding = -(_FRONT.size + length) % _ALIGN
     file.read(padding)
-    if _FRONT.size + length + padding + header.nbytes != size:
+    stored = header.nbytes if header.head is None else header.head.rest
+    if _FRONT.size + length + padding + stored != size:
         raise BadState("its length is wrong")
     if header.nbytes > MAX_STATE:
         raise BadState("it is larger than any block")
@@ -131,22 +155,28 @@ def read_header(file: BinaryIO, size: int) -> Header:
 
 
 def read_block(file: BinaryIO, size: int) -> Block:
-    """The checked block in a file of `size` bytes. Raises `BadState`, with what is wrong."""
-    return read_unchecked(file, size).checked()
-
-
-def read_unchecked(file: BinaryIO, size: int, out: NDArray[np.uint8] | None = None) -> Unchecked:
-    """The block in a file of `size` bytes, its header checked. `out` is memory to read the state into, if it is large
-    enough. Raises `BadState`, with what is wrong."""
+    """The checked block in a file of `size` bytes that holds all of it. Raises `BadState`, with what is wrong."""
     header = read_header(file, size)
-    n = header.nbytes
-    state = out[:n] if out is not None and out.nbytes >= n else np.empty(n, np.uint8)
+    if header.head is not None:
+        raise BadState("a part of it is in another file")
+    return header.block(read_state(file, header)).checked()
+
+
+def read_state(file: BinaryIO, header: Header, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+    """What follows the header in a file: the state, or the rest of it. `out` as in `room_for`. Raises `BadState`."""
+    n = header.nbytes if header.head is None else header.head.rest
+    state = room_for(n, out)
     done = 0
     while done < n:
         if not (more := file.readinto(state.data[done:])):  # type: ignore[attr-defined]  # binary files have it
             raise BadState("it ends early")
         done += more
-    return Unchecked(Block(header.link, state, header.origin, header.seconds, header.probe), header.checksum)
+    return state
+
+
+def room_for(n: int, out: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
+    """Memory of n bytes: the beginning of `out`, if that is large enough."""
+    return out[:n] if out is not None and out.nbytes >= n else np.empty(n, np.uint8)
 
 
 def _parsed(text: bytes) -> Header:
@@ -165,6 +195,7 @@ def _parsed(text: bytes) -> Header:
             _probe(found["probe"]),
             int(found["nbytes"]),
             str(found["checksum"]),
+            _head(found.get("head")),
         )
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise BadState("its header cannot be read") from error
@@ -175,7 +206,7 @@ def _parsed(text: bytes) -> Header:
 
 def _sound(header: Header) -> bool:
     """True if positions and amounts can be: a checksum tells of damage, not of who wrote it."""
-    link, probe = header.link, header.probe
+    link, probe, head = header.link, header.probe, header.head
     return (
         bool(link.tokens)
         and link.start >= 0
@@ -184,6 +215,8 @@ def _sound(header: Header) -> bool:
         and header.nbytes >= 0
         and 0 <= header.seconds < math.inf
         and (probe is None or (len(probe.ids) == len(probe.logits) and min(probe.ids, default=0) >= 0))
+        and (head is None or (0 < head.n_tokens <= len(link.tokens) and 0 <= head.rest <= header.nbytes))
+        and (head is None or (len(head.key) == KEY_BYTES and head.key != link.key))
     )
 
 
@@ -197,7 +230,13 @@ def _probe(found: dict[str, Any] | None) -> Probe | None:
     return Probe(int(found["token"]), _whole(found["ids"]), tuple(float(value) for value in found["logits"]))
 
 
-def _header(block: Block) -> bytes:
+def _head(found: dict[str, Any] | None) -> Head | None:
+    if found is None:
+        return None
+    return Head(bytes.fromhex(found["key"]), int(found["n_tokens"]), int(found["rest"]))
+
+
+def _header(block: Block, head: Head | None) -> bytes:
     link = block.link
     content = {
         "key": link.key.hex(),
@@ -211,5 +250,6 @@ def _header(block: Block) -> bytes:
         "probe": asdict(block.probe) if block.probe else None,
         "nbytes": block.nbytes,
         "checksum": xxhash.xxh3_128_hexdigest(block.state.data),
+        "head": {**asdict(head), "key": head.key.hex()} if head else None,
     }
     return json.dumps(content, separators=(",", ":")).encode()

@@ -3,6 +3,7 @@
     blocks/PP/PARENT-KEY.kv     PARENT: 16 hex digits of the parent's key, PP: its first two; KEY: 64
     quarantine/PARENT-KEY.kv    what was damaged
     notes/NAME.json             what writers leave for others to read
+    heads/KEY-HEAD              the block KEY begins as the block HEAD does, which holds that part: 16 hex digits each
     pins/KEY                    the block of this key, and what it stands on, is never evicted
     usage                       bytes of all blocks, and when they were last counted
 
@@ -12,6 +13,7 @@ Readers need no lock. Only what changes the sum of sizes takes it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -26,7 +28,19 @@ from numpy.typing import NDArray
 from ipyllama.errors import BadOption, BadState, StoreError
 from ipyllama.models import Progress
 from ipyllama.prefix.store.backend import StoreBackend
-from ipyllama.prefix.store.block import Block, Header, Origin, Unchecked, encode, read_header, read_unchecked
+from ipyllama.prefix.store.block import (
+    Block,
+    Head,
+    Header,
+    Origin,
+    Unchecked,
+    encode,
+    read_header,
+    read_state,
+    room_for,
+)
+from ipyllama.prefix.store.heads import Heads
+from ipyllama.prefix.store.rows import joined
 
 MAX_NOTE: Final = 64 << 10
 """Bytes of a note."""
@@ -47,6 +61,11 @@ class Entry:
     used: float
     """when it was last written or read, seconds since the epoch"""
 
+    @property
+    def short(self) -> str:
+        """16 hex digits of its key."""
+        return self.key.hex()[:16]
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -61,6 +80,7 @@ class BlockStore:
 
     def __init__(self, backend: StoreBackend) -> None:
         self.backend = backend
+        self.heads = Heads(backend)
         self._refused: set[str] = set()  # damaged, and perhaps not to be moved
 
     # -- reading ------------------------------------------------------------------------------------------
@@ -76,7 +96,8 @@ class BlockStore:
         return found.checked() if found is not None else None
 
     def fetch(self, parent: bytes, key: bytes, out: NDArray[np.uint8] | None = None) -> Unchecked | None:
-        """A block whose state is still to be checked, as `read_unchecked`; None if there is none. Raises `BadState`."""
+        """A block whose state is still to be checked; None if there is none. `out` is memory to read the state into, if
+        it is large enough. Raises `BadState`."""
         try:
             return self._fetch(block_name(parent, key), out)
         except FileNotFoundError:
@@ -204,14 +225,39 @@ class BlockStore:
     def _fetch(self, name: str, out: NDArray[np.uint8] | None = None) -> Unchecked:
         try:
             with self.backend.open(name) as file:
-                found = read_unchecked(file, _size(file), out)
+                header = read_header(file, _size(file))
+                state = read_state(file, header, out if header.head is None else None)
+            if header.head is not None:
+                state = self._joined(name, header, header.head, state, out)
         except FileNotFoundError:
             raise
         except OSError as error:
             raise BadState(f"it cannot be read: {error.strerror or error}") from error
-        if not name.endswith(f"/{_file_name(found.block.link.parent, found.block.link.key)}"):
+        if not name.endswith(f"/{_file_name(header.link.parent, header.link.key)}"):
             raise BadState("it lies under another block's name")
-        return found
+        return header.block(state)
+
+    def _joined(
+        self, name: str, header: Header, head: Head, rest: NDArray[np.uint8], out: NDArray[np.uint8] | None
+    ) -> NDArray[np.uint8]:
+        """The whole state of a block that begins as another one does. Where that is gone the block is nothing any more:
+        it is deleted, `FileNotFoundError`."""
+        n, tokens = head.n_tokens, header.link.tokens
+        other = block_name(header.link.parent, head.key)
+        try:
+            with self.backend.open(other) as file:
+                found = read_header(file, _size(file))
+                if found.head or found.origin != header.origin or found.link.tokens[:n] != tokens[:n]:
+                    raise BadState("it is another one now")
+                base = read_state(file, found)
+        except (FileNotFoundError, BadState):
+            self._refused.add(name)
+            with contextlib.suppress(OSError, StoreError):
+                self.backend.delete(name)
+            raise FileNotFoundError(errno.ENOENT, "what it begins with is gone", other) from None
+        state = room_for(header.nbytes, out)
+        joined(base, n, rest, len(tokens), state)
+        return state
 
     def _header(self, name: str) -> Header:
         with self.backend.open(name) as file:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from ipyllama.prefix.store.blocks import Entry
@@ -14,41 +14,49 @@ HALF_LIFE: Final = 7 * 86400.0
 """Seconds without use after which a block is worth half."""
 
 
-def held(entries: Iterable[Entry], pins: Collection[bytes]) -> set[str]:
+def stands_on(entry: Entry, heads: Mapping[str, str]) -> list[str]:
+    """What a block is nothing without, 16 hex digits of each key: the block before it, and the one whose beginning it
+    shares. `heads` as `BlockStore.heads` gives them."""
+    return [entry.parent, *([heads[entry.short]] if entry.short in heads else [])]
+
+
+def held(entries: Iterable[Entry], pins: Collection[bytes], heads: Mapping[str, str]) -> set[str]:
     """Names of the entries that pins hold: those with these keys, and all that they stand on."""
     if not pins:
         return set()
-    by_key = {entry.key.hex()[:16]: entry for entry in entries}
+    by_key = {entry.short: entry for entry in entries}
     found: set[str] = set()
-    for pin in pins:
-        entry = by_key.get(pin.hex()[:16])
-        while entry is not None and entry.name not in found:
+    wanted = [pin.hex()[:16] for pin in pins]
+    while wanted:
+        entry = by_key.get(wanted.pop())
+        if entry is not None and entry.name not in found:
             found.add(entry.name)
-            entry = by_key.get(entry.parent)
+            wanted += stands_on(entry, heads)
     return found
 
 
-def eviction_order(entries: Iterable[Entry], seconds: Callable[[Entry], float]) -> Iterator[Entry]:
+def eviction_order(
+    entries: Iterable[Entry], seconds: Callable[[Entry], float], heads: Mapping[str, str]
+) -> Iterator[Entry]:
     """Entries, least valuable first; one that others stand on only after them. `seconds`: what computing it cost.
 
     Names that lead in circles, which no chain has, come last.
     """
     left = {entry.name: entry for entry in entries}
-    below = {entry.key.hex()[:16]: entry for entry in left.values()}
+    below = {entry.short: entry for entry in left.values()}
     now = time.time()
-    standing = Counter(entry.parent for entry in left.values())
-    heap = [
-        (_value(entry, seconds(entry), now), name) for name, entry in left.items() if not standing[entry.key.hex()[:16]]
-    ]
+    standing = Counter(under for entry in left.values() for under in stands_on(entry, heads))
+    heap = [(_value(entry, seconds(entry), now), name) for name, entry in left.items() if not standing[entry.short]]
     heapq.heapify(heap)
     while heap:
         _, name = heapq.heappop(heap)
         entry = left.pop(name)
         yield entry
-        standing[entry.parent] -= 1
-        under = below.get(entry.parent)
-        if under is not None and standing[entry.parent] == 0 and under.name in left:
-            heapq.heappush(heap, (_value(under, seconds(under), now), under.name))
+        for key in stands_on(entry, heads):
+            standing[key] -= 1
+            under = below.get(key)
+            if under is not None and standing[key] == 0 and under.name in left:
+                heapq.heappush(heap, (_value(under, seconds(under), now), under.name))
     yield from list(left.values())
 
 

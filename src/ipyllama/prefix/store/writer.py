@@ -18,7 +18,8 @@ from typing import Any, Final
 from ipyllama.errors import BadState, StoreBusy, StoreError, StoreFull
 from ipyllama.prefix.store.block import Block, encode
 from ipyllama.prefix.store.blocks import BlockStore, Entry, Usage
-from ipyllama.prefix.store.evict import eviction_order, held
+from ipyllama.prefix.store.evict import eviction_order, held, stands_on
+from ipyllama.prefix.store.heads import write_sharing
 
 PENDING_LIMIT: Final = 512 << 20
 """Bytes that may wait to be written; what comes on top is not saved."""
@@ -143,7 +144,9 @@ class Writer:
                     raise too_many_pins(usage.nbytes, self.bytes_limit)
             # Before: a process that dies has counted too much, not too little.
             self.store.set_usage(Usage(usage.nbytes + size, usage.counted))
-            self.store.write(block, parts)
+            written = write_sharing(self.store, block, parts)
+            if written < size:
+                self.store.set_usage(Usage(usage.nbytes + written, usage.counted))
         self._costs[block.link.key] = block.seconds
         while self._notes:
             self.store.put_note(*self._notes.popitem())
@@ -202,18 +205,22 @@ class Writer:
         for entry in entries:
             if entry.used > now + TENDED:  # the clock went back: it would never grow old
                 self.store.touch(entry.name)
-        pinned = held(entries, self.store.pins())
+        heads = self.store.heads.all()
+        pinned = held(entries, self.store.pins(), heads)
         loose = [entry for entry in entries if entry.name not in pinned]
+        there = {entry.short for entry in entries}
         if total > limits.nbytes or left > limits.items or any(entry.used < limits.oldest for entry in loose):
             needed: set[str] = set()
-            for entry in eviction_order(loose, self._cost):
-                old = entry.used < limits.oldest and entry.key.hex()[:16] not in needed
+            for entry in eviction_order(loose, self._cost, heads):
+                old = entry.used < limits.oldest and entry.short not in needed
                 if old or total > limits.nbytes or left > limits.items:
                     self.store.delete(entry)
+                    there.discard(entry.short)
                     total -= entry.nbytes
                     left -= 1
                 else:
-                    needed.add(entry.parent)
+                    needed.update(stands_on(entry, heads))
+        self.store.heads.sweep(there)
         return Usage(total, now), len(entries) - left
 
     def _cost(self, entry: Entry) -> float:
