@@ -220,9 +220,23 @@ def test_without_its_beginning_a_block_is_not_there(writer: Writer, harm: Callab
     fresh = BlockStore(writer.store.backend)
     assert read(fresh, block) is None
     assert not fresh.has(block.link.parent, block.link.key)
-    assert [entry for entry in fresh.entries() if entry.key == block.link.key] == []
-    writer.write(block)  # computed anew
+    again = Writer(fresh, 10**9, lambda problem: None)
+    assert again.write(block), "computed anew"
     assert equal(read(BlockStore(writer.store.backend), block), block)
+
+
+def test_what_has_lost_its_beginning_goes_by_itself(writer: Writer, tmp_path: Path) -> None:
+    base, lost, whole = block_of(FIRST), block_of(ending(48, 1)), block_of(ending(48, 2))
+    for block in (base, lost, whole):
+        writer.write(block)
+    evicted(writer.store, base)
+    writer.store.write(whole)  # computed anew: the note of it is of old
+    writer.reduce(10**9, None, None)
+    assert [entry.key for entry in writer.store.entries()] == [whole.link.key]
+    with writer.store.locked():
+        usage = writer.store.usage()
+    assert usage is not None
+    assert usage.nbytes == disk_bytes(tmp_path / "store")
 
 
 def test_damage_in_a_beginning_is_found(writer: Writer, tmp_path: Path) -> None:

@@ -241,7 +241,7 @@ class BlockStore:
         self, name: str, header: Header, head: Head, rest: NDArray[np.uint8], out: NDArray[np.uint8] | None
     ) -> NDArray[np.uint8]:
         """The whole state of a block that begins as another one does. Where that is gone the block is nothing any more:
-        it is deleted, `FileNotFoundError`."""
+        `FileNotFoundError`."""
         n, tokens = head.n_tokens, header.link.tokens
         other = block_name(header.link.parent, head.key)
         try:
@@ -252,8 +252,6 @@ class BlockStore:
                 base = read_state(file, found)
         except (FileNotFoundError, BadState):
             self._refused.add(name)
-            with contextlib.suppress(OSError, StoreError):
-                self.backend.delete(name)
             raise FileNotFoundError(errno.ENOENT, "what it begins with is gone", other) from None
         state = room_for(header.nbytes, out)
         joined(base, n, rest, len(tokens), state)

@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -196,7 +196,9 @@ class Writer:
         """Look at every block and delete what is over the limits, what was damaged first; never what pins hold. Only
         inside `locked()`."""
         now = time.time()
-        entries, damaged = list(self.store.entries()), sorted(self.store.quarantined(), key=lambda entry: entry.used)
+        heads = self.store.heads.all()
+        entries = self._with_beginnings(list(self.store.entries()), heads)
+        damaged = sorted(self.store.quarantined(), key=lambda entry: entry.used)
         total, left = sum(entry.nbytes for entry in (*entries, *damaged)), len(entries)
         for entry in damaged:
             if total > limits.nbytes or abs(now - entry.used) > QUARANTINED:
@@ -205,7 +207,6 @@ class Writer:
         for entry in entries:
             if entry.used > now + TENDED:  # the clock went back: it would never grow old
                 self.store.touch(entry.name)
-        heads = self.store.heads.all()
         pinned = held(entries, self.store.pins(), heads)
         loose = [entry for entry in entries if entry.name not in pinned]
         there = {entry.short for entry in entries}
@@ -222,6 +223,19 @@ class Writer:
                     needed.update(stands_on(entry, heads))
         self.store.heads.sweep(there)
         return Usage(total, now), len(entries) - left
+
+    def _with_beginnings(self, entries: Sequence[Entry], heads: Mapping[str, str]) -> list[Entry]:
+        """Without the blocks whose beginning was in one that is gone, which are deleted."""
+        there = {entry.short for entry in entries}
+        lost = {entry.short for entry in entries if heads.get(entry.short, entry.short) not in there}
+        for entry in entries:
+            if entry.short in lost:
+                with contextlib.suppress(BadState, OSError):
+                    if self.store.header(entry).head is None:  # it was written anew since
+                        lost.discard(entry.short)
+                        continue
+                self.store.delete(entry)
+        return [entry for entry in entries if entry.short not in lost]
 
     def _cost(self, entry: Entry) -> float:
         """Seconds that computing a block took; a damaged one is worth nothing."""
