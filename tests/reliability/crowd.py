@@ -17,13 +17,19 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from blocks import bound, disk_bytes, is_true, make_block, make_chain
+from blocks import bound, disk_bytes, is_true, make_alike, make_block, make_chain
 
 from ipyllama.errors import StoreBusy
-from ipyllama.prefix import LocalBackend, PrefixMemory, register_store_backend
+from ipyllama.prefix import Block, LocalBackend, PrefixMemory, register_store_backend
 
 LIMIT = 1_000_000
 LINKS = make_chain(range(240))
+ALIKE = [make_alike(end, end % 3 * 20, row=600) for end in range(30)]
+"""Blocks that share what they begin with."""
+
+
+def block(n: int) -> Block:
+    return ALIKE[n - len(LINKS)] if n >= len(LINKS) else make_block(LINKS[n], 2000 + n * 997 % 60_000)
 
 
 class Watched(LocalBackend):
@@ -47,13 +53,14 @@ def work(folder: Path, seconds: float, seed: int) -> dict[str, int]:
     assert memory.store is not None
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        n, what = rng.randrange(len(LINKS)), rng.random()
+        n, what = rng.randrange(len(LINKS) + len(ALIKE)), rng.random()
         try:
             if what < 0.45:
-                counts["written"] += memory.writer.write(make_block(LINKS[n], 2000 + n * 997 % 60_000))
+                counts["written"] += memory.writer.write(block(n))
             elif what < 0.96:
-                found = memory.store.read(LINKS[n].parent, LINKS[n].key)
-                assert found is None or (found.link == LINKS[n] and is_true(found))
+                link = block(n).link
+                found = memory.store.read(link.parent, link.key)
+                assert found is None or (found.link == link and is_true(found))
                 counts["missed" if found is None else "read"] += 1
             elif what < 0.99:
                 counts["evicted"] += memory.reduce_size(rng.randrange(LIMIT))

@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from blocks import bound, disk_bytes, is_true, local_store, make_block, make_chain
+from blocks import bound, disk_bytes, is_true, local_store, make_alike, make_block, make_chain
 
 from ipyllama.prefix import Block, PrefixMemory
 
@@ -21,9 +21,14 @@ LIMIT = 2_000_000
 LARGEST = 150_000
 """Bytes of a state."""
 LINKS = make_chain(range(400))
+ALIKE = 60
+"""Blocks that share what they begin with."""
+N_BLOCKS = len(LINKS) + ALIKE
 
 
 def block(n: int) -> Block:
+    if n >= len(LINKS):
+        return make_alike(n, n % 3 * 20, row=1500)
     return make_block(LINKS[n], 1000 + n * 7919 % (LARGEST - 1000))
 
 
@@ -32,11 +37,11 @@ def save_for_ever(folder: Path, seed: int) -> None:
     rng = random.Random(seed)
     memory = bound(PrefixMemory(folder, bytes_limit=LIMIT))
     while True:
-        n = rng.randrange(len(LINKS))
-        memory.save(block(n))
+        saved = block(rng.randrange(N_BLOCKS))
+        memory.save(saved)
         if rng.random() < 0.1:
             memory.flush()
-            memory.load(memory.find([LINKS[n]])[0])
+            memory.load(memory.find([saved.link])[0])
 
 
 def check(folder: Path) -> int:

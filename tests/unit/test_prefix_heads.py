@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import struct
 from collections.abc import Callable, Sequence
@@ -11,10 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from blocks import BINDING, ORIGIN, ROOT, bound, disk_bytes, is_true, make_block, make_chain
+from blocks import BINDING, ORIGIN, ROOT, attention_state, bound, disk_bytes, is_true, make_block, make_chain
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from ipyllama.errors import BadState
 from ipyllama.prefix import Block, LocalBackend, Origin, PrefixMemory, remove
@@ -29,36 +27,9 @@ FIRST = tuple(range(100, 164))
 TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=40).map(tuple)
 
 
-def rows(tokens: Sequence[int], width: int, what: str) -> bytes:
-    """A row of so many bytes for each token, as attention has it: a function of this token and of all before it."""
-    seen = [struct.pack(f"<{n}i", *tokens[:n]) for n in range(1, len(tokens) + 1)]
-    return b"".join(hashlib.shake_128(what.encode() + prefix).digest(width) for prefix in seen)
-
-
-def state_of(
-    tokens: Sequence[int], *, transposed: bool = True, n_layers: int = 2, n_parts: int = 1, start: int = 0
-) -> NDArray[np.uint8]:
-    """A state as llama.cpp writes that of one sequence, with attention only."""
-    n, parts = len(tokens), [struct.pack("<II", 0x67676D73, 0)]
-    for part in range(n_parts):
-        parts.append(struct.pack("<II", 1, n))
-        parts += [struct.pack("<iIi", start + i, 1, 0) for i in range(n)]
-        parts.append(struct.pack("<II", transposed, n_layers))
-        for layer in range(n_layers):
-            parts += [struct.pack("<iQ", 1, 24), rows(tokens, 24, f"K{part}.{layer}")]
-        for layer in range(n_layers):
-            values = rows(tokens, 16, f"V{part}.{layer}")
-            if transposed:
-                values = np.frombuffer(values, "<u2").reshape(n, 8).T.tobytes()
-                parts += [struct.pack("<iII", 1, 2, 8), values]
-            else:
-                parts += [struct.pack("<iQ", 1, 16), values]
-    return np.frombuffer(b"".join(parts), np.uint8).copy()
-
-
 def block_of(tokens: Sequence[int], origin: Origin = ORIGIN, parent: bytes = ROOT) -> Block:
     link = link_after(parent, tuple(tokens), 0, (len(tokens),))
-    return Block(link, state_of(tokens), origin, 1.0)
+    return Block(link, attention_state(tokens), origin, 1.0)
 
 
 def ending(n: int, end: int, length: int = 64) -> tuple[int, ...]:
@@ -91,11 +62,11 @@ def test_the_rest_and_the_head_give_the_state(
     head: tuple[int, ...], one: tuple[int, ...], other: tuple[int, ...], transposed: bool, n_layers: int, n_parts: int
 ) -> None:
     layout = {"transposed": transposed, "n_layers": n_layers, "n_parts": n_parts}
-    base, state = state_of(head + one, **layout), state_of(head + other, **layout)  # type: ignore[arg-type]
+    base, state = attention_state(head + one, **layout), attention_state(head + other, **layout)  # type: ignore[arg-type]
     n_tokens, n = len(head + other), len(head)
     rest = shared_rest(state, base, n_tokens, n)
     assert rest is not None
-    assert state.size - rest.size == n_parts * n * (12 + n_layers * (24 + 16))
+    assert state.size - rest.size == n_parts * n * (12 + n_layers * (100 + 16))
     out = np.zeros_like(state)
     joined(base, n, rest, n_tokens, out)
     assert np.array_equal(out, state)
@@ -103,7 +74,7 @@ def test_the_rest_and_the_head_give_the_state(
 
 @given(TOKENS, st.data())
 def test_rows_that_differ_in_a_bit_are_not_shared(tokens: tuple[int, ...], data: st.DataObject) -> None:
-    base, state = state_of(tokens), state_of(tokens)
+    base, state = attention_state(tokens), attention_state(tokens)
     at = data.draw(st.integers(0, state.size - 1))
     state[at] ^= 1 << data.draw(st.integers(0, 7))
     rest = shared_rest(state, base, len(tokens), len(tokens))
@@ -117,7 +88,7 @@ def test_rows_that_differ_in_a_bit_are_not_shared(tokens: tuple[int, ...], data:
 def test_what_is_no_attention_is_not_shared_and_does_no_harm(
     content: bytes, tokens: tuple[int, ...], data: st.DataObject
 ) -> None:
-    other, true = np.frombuffer(content, np.uint8), state_of(tokens)
+    other, true = np.frombuffer(content, np.uint8), attention_state(tokens)
     cut = true[: data.draw(st.integers(0, true.size - 1))]
     for state in (other, cut):
         assert shared_rest(state, true, len(tokens), 1) is None
@@ -172,7 +143,7 @@ def test_what_is_shared(writer: Writer, tokens: tuple[int, ...], shares: bool) -
 def test_other_bits_and_other_builds_share_nothing(writer: Writer) -> None:
     writer.write(block_of(FIRST))
     other_build = block_of(ending(48, 1), Origin("another", 2))
-    state = state_of(ending(48, 2))
+    state = attention_state(ending(48, 2))
     state[-1 - 32] ^= 1
     state[200] ^= 1  # of a row that the tokens say is the same
     other_bits = replace(block_of(ending(48, 2)), state=state)
@@ -239,12 +210,13 @@ def test_what_has_lost_its_beginning_goes_by_itself(writer: Writer, tmp_path: Pa
     assert usage.nbytes == disk_bytes(tmp_path / "store")
 
 
-def test_damage_in_a_beginning_is_found(writer: Writer, tmp_path: Path) -> None:
-    """In whichever byte of the other file that is."""
+@pytest.mark.parametrize("which", [0, 1])
+def test_damage_is_found_in_whichever_file_it_is(writer: Writer, tmp_path: Path, which: int) -> None:
     base, block = block_of(FIRST), block_of(ending(48, 1))
     writer.write(base)
     writer.write(block)
-    path = next(path for path in (tmp_path / "store").rglob("*.kv") if base.link.key.hex() in path.name)
+    hit = (base, block)[which].link.key.hex()
+    path = next(path for path in (tmp_path / "store").rglob("*.kv") if hit in path.name)
     content = path.read_bytes()
     rng = np.random.default_rng(0)
     for at in rng.integers(0, 8 * len(content), 300):
@@ -329,7 +301,7 @@ def memory(tmp_path: Path) -> PrefixMemory:
     for end in range(3):
         tokens = ending(48, end)
         link = link_after(memory.binding.root, tokens, 0, (len(tokens),))
-        memory.save(Block(link, state_of(tokens), BINDING.origin, 1.0))
+        memory.save(Block(link, attention_state(tokens), BINDING.origin, 1.0))
     memory.flush()
     return memory
 
@@ -355,7 +327,7 @@ def test_removing_a_beginning_leaves_the_others_whole(memory: PrefixMemory, tmp_
     for link in links(memory):
         found = memory.store.read(link.parent, link.key)
         assert found is not None
-        assert np.array_equal(found.state, state_of(link.tokens))
+        assert np.array_equal(found.state, attention_state(link.tokens))
     assert memory.store.heads.all() == {}
     with memory.store.locked():
         usage = memory.store.usage()
@@ -385,7 +357,7 @@ def test_a_bundle_holds_whole_blocks(memory: PrefixMemory, tmp_path: Path) -> No
     for link in links(memory):
         found = other.store.read(link.parent, link.key)
         assert found is not None
-        assert np.array_equal(found.state, state_of(link.tokens))
+        assert np.array_equal(found.state, attention_state(link.tokens))
 
 
 def test_a_part_alone_is_no_block(memory: PrefixMemory, tmp_path: Path) -> None:
