@@ -180,4 +180,7 @@ class Interrupted(KeyboardInterrupt):
         self.reply = reply
 
     def _render_traceback_(self) -> list[str]:
-        return ["Interrupted: what was written so far is kept" if self.reply and self.reply.tokens else "Interrupted"]
+        if not self.reply or not self.reply.tokens:
+            return ["Interrupted"]
+        kept = "is kept" if self.reply.kept else "is in sys.last_value.reply"
+        return [f"Interrupted: what was written so far {kept}"]

@@ -92,6 +92,11 @@ class Reply:
         """The text as thinking and answer."""
         return split_thinking(self.text)
 
+    @property
+    def kept(self) -> bool:
+        """Whether a conversation has it: it is not lost with whoever holds it."""
+        return False
+
     def token_view(self) -> TokenView:
         """Every token with how likely it was and what else could have stood there, to look at. Raises `BadOption` where
         the reply was asked for without `logprobs`."""

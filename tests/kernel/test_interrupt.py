@@ -53,10 +53,22 @@ def test_in_generation(smol: Kernel) -> None:
     assert "what was written so far is kept" in result.error
     assert text in result.text
     assert smol.value("answer.finish_reason, answer.parent is before") == ("interrupted", True)
+    assert smol.value("answer.kept")
     # the very next cell goes on from the partial answer and computes only its own words
     smol.run("%%llama --out after -n 5\nGo on.")
     assert smol.value("after.parent is answer")
     assert smol.usage("after")["reused"] == smol.value("len(answer.ledger)") - 1
+
+
+def test_an_answer_that_no_conversation_has_is_where_it_says(smol: Kernel) -> None:
+    smol.run("import ipyllama, sys; llm = ipyllama.load('smollm2')")
+    bias = "logit_bias={2: float('-inf'), 0: float('-inf')}"
+    running = smol.start(f"for piece in llm.stream('Once upon', max_tokens=4000, {bias}): display(piece)")
+    shown = smol.wait_for(running, "'")
+    smol.interrupt()
+    result = smol.finish(running, shown)
+    assert "what was written so far is in sys.last_value.reply" in result.error
+    assert smol.value("sys.last_value.reply.text")
 
 
 def test_of_several_answers_the_variable_holds_what_was_written(smol: Kernel) -> None:

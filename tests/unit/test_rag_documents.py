@@ -240,8 +240,10 @@ def test_texts_pairs_and_columns():
     assert first.name.startswith("text ")
     assert (second.name, second.metadata, third.metadata) == ("name", {}, {"year": 2024})
     assert [each.name for each in expand({"a": "x", "b": "y"})] == ["a", "b"]
-    column = pd.Series(["one", None, "three"], name="notes")
-    assert [(each.name, each.read()) for each in expand(column)] == [("notes[0]", b"one"), ("notes[2]", b"three")]
+    column = pd.Series(["one", None, "three", " ", 4], name="notes")
+    *found, none = expand(column)
+    assert [(each.name, each.read()) for each in found] == [("notes[0]", b"one"), ("notes[2]", b"three")]
+    assert none == Unusable("notes[1]", "there is no text in it, nor in 2 more")
     table = pd.DataFrame({"text": ["one"], "when": [pd.Timestamp("2024-05-01")], "n": [3], "no": [float("nan")]})
     (row,) = expand([table])
     assert row.metadata == {"when": "2024-05-01T00:00:00", "n": 3, "no": None}

@@ -83,6 +83,10 @@ class Turn(Reply, Place):
         """The text as thinking and answer; some templates open the thinking themselves."""
         return split_thinking(self.text, self.prompt)
 
+    @property
+    def kept(self) -> bool:
+        return self.chat is not None
+
     def ask(self, text: str, **options: Any) -> Turn:
         """Continue the conversation from here. Arguments and errors as in `Chat.ask`."""
         return self._chat.ask(text, after=self, **options)

@@ -188,20 +188,30 @@ def _is_table(source: object) -> bool:
     return hasattr(source, "index") and hasattr(source, "items") and hasattr(source, "dtypes")
 
 
-def _cells(table: Any) -> Iterator[Source]:
+def _cells(table: Any) -> Iterator[Source | Unusable]:
     """A column: a document for each row. A table: the text is in the column "text", all others are metadata."""
+    empty = []
+    for name, text, metadata in _rows(table):
+        if isinstance(text, str) and text.strip():
+            yield from _named(name, text, metadata)
+        else:
+            empty.append(name)
+    if empty:
+        yield Unusable(
+            clean(empty[0]), "there is no text in it" + (f", nor in {len(empty) - 1:,} more" * (len(empty) > 1))
+        )
+
+
+def _rows(table: Any) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Name, text and metadata."""
     if not hasattr(table, "columns"):
         column = clean(str(table.name if table.name is not None else "text"))
-        for key, text in table.items():
-            if isinstance(text, str) and text.strip():
-                yield from _named(f"{column}[{key}]", text, {})
+        yield from ((f"{column}[{key}]", text, {}) for key, text in table.items())
         return
     if list(table.columns).count("text") != 1:
         raise BadSource("a table needs a column 'text'; or give one column: df['notes']")
     for key, row in table.iterrows():
-        if isinstance(row["text"], str) and row["text"].strip():
-            others = {str(name): plain(value) for name, value in row.items() if name != "text"}
-            yield from _named(f"text[{key}]", row["text"], others)
+        yield f"text[{key}]", row["text"], {str(name): plain(value) for name, value in row.items() if name != "text"}
 
 
 def simple(value: Any) -> Any:
