@@ -26,6 +26,7 @@ def main(path: Path) -> int:
     client = NotebookClient(
         notebook,
         timeout=TIMEOUT,
+        coalesce_streams=True,  # of a bar only its last state
         kernel_name="python3",
         extra_arguments=["--log-level=ERROR"],
         resources={"metadata": {"path": str(path.parent)}},
