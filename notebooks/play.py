@@ -8,6 +8,7 @@ The notebook itself is not changed. The exit status is 1 if a cell fails that is
 
 from __future__ import annotations
 
+import os
 import sys
 import textwrap
 from pathlib import Path
@@ -34,7 +35,7 @@ def main(path: Path) -> int:
     )
     say(f"{BOLD}{path.name}{NORMAL}, in a kernel of its own")
     try:
-        client.execute()
+        client.execute(env=os.environ | {"TQDM_DISABLE": "1"})  # what is read out afterwards needs no bars
     except CellExecutionError as error:
         say(f"\nThe notebook stopped: {error.ename}: {error.evalue}")
         return 1
