@@ -126,3 +126,14 @@ def test_the_answer_does_not_depend_on_what_was_reused(
     cold = ask(kernel, "third", "Tell me the third thing.")
     assert grown["computed"] < cold["computed"] == cold["prompt"]
     assert cold["ledger"] == grown["ledger"]
+
+
+@pytest.mark.parametrize("more", ["", "--samples 2"])
+def test_another_question_about_a_variable_computes_the_question(smol: Kernel, more: str) -> None:
+    smol.run("document = 'The red fox met a dog near the trees and told it of the river. ' * 20")
+    smol.run("%%llama -n 2 --out first --after none\n{{document}}\n\nWho met whom?", "one")
+    answer = "found[0]" if more else "found"
+    smol.run(f"%%llama -n 2 --out found --after none {more}\n{{{{document}}}}\n\nWhere was that?", "three")
+    usage = smol.usage(answer)
+    assert usage["reused"] > 300
+    assert usage["computed"] < 20

@@ -9,7 +9,9 @@ import pytest
 from native.scenarios.subject import Slow
 
 from ipyllama.chat import Chat, Turn
+from ipyllama.chat.turn import Message
 from ipyllama.engine import PIECE
+from ipyllama.errors import BadOption
 from ipyllama.ledger import common_prefix
 from ipyllama.llm import LLM
 
@@ -27,7 +29,7 @@ def new_chat(load: Load, arch: str) -> Chat:
     return llm.chat(system="Be brief.")
 
 
-def ask(chat: Chat, text: str, **options: object) -> Turn:
+def ask(chat: Chat, text: Message, **options: object) -> Turn:
     return chat.ask(text, max_tokens=6, **options)
 
 
@@ -104,3 +106,37 @@ def test_in_the_next_process_it_costs_a_restore(load: Load, arch: str, tmp_path)
     turn = ask(later, "And now?")
     assert (turn.usage.reused, turn.usage.restored) == (0, len(last.ledger) - 1)
     assert equals_a_cold_run(load, arch, later, turn)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_another_question_about_a_document_computes_the_question(load: Load, arch: str) -> None:
+    chat = new_chat(load, arch)
+    document = LONG * 3
+    first = ask(chat, [document, "Who met whom?"])
+    second = ask(chat, [document, "And where was that? Tell it in a few words."], after=None)
+    question = len(chat.llm.tokenize("And where was that? Tell it in a few words."))
+    assert second.usage.prompt > 3 * PIECE
+    assert second.usage.computed <= question + 24, "the question, and what the template puts behind it"
+    assert second.said == [document, "And where was that? Tell it in a few words."]
+    assert equals_a_cold_run(load, arch, chat, second)
+    again = chat.again(first, seed=5)
+    assert (again.said, again.ledger.head(again.usage.prompt)) == (first.said, first.ledger.head(first.usage.prompt))
+    assert again.usage.computed == 1
+
+
+@pytest.mark.parametrize("arch", ["llama", "mamba"])
+def test_another_conversation_under_a_long_system_prompt_computes_its_message(load: Load, arch: str) -> None:
+    llm = load(arch, n_ctx=N_CTX)
+    llm.memory.rates.prefill = Slow(1.0)
+    ask(llm.chat(system=LONG * 3), "Hello!")
+    other = ask(llm.chat(system=LONG * 3), "What do you know of foxes?")
+    assert other.usage.prompt > 3 * PIECE
+    assert other.usage.computed <= len(llm.tokenize("What do you know of foxes?")) + 24
+
+
+@pytest.mark.parametrize("text", [[], [3], ["a", None], 3, ("a", b"b")])
+def test_a_message_is_a_text_or_several(load: Load, text: object) -> None:
+    chat = new_chat(load, "llama")
+    with pytest.raises(BadOption, match="a text or a list of texts"):
+        chat.ask(text)
+    assert chat.head is None

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from unit.chat_samples import CHATML, DATE, DEFAULT_SYSTEM, HEADERS, INST, PLAIN, THINK, THINK_PROMPT, Bytes, template
 
 from ipyllama.chat import ChatTemplate, PromptPlan, Turn, next_prompt
-from ipyllama.chat.turn import Place
+from ipyllama.chat.ledger import WORTH
+from ipyllama.chat.turn import Message, Place
 from ipyllama.ledger import Segment
 from ipyllama.reply import Reply
 
@@ -34,7 +35,7 @@ class Talk:
         self.turn: Turn | None = None
         self.plans: list[PromptPlan] = []
 
-    def plan(self, message: str) -> PromptPlan:
+    def plan(self, message: Message) -> PromptPlan:
         return next_prompt(self.vocab, self.template.render, self.turn, message, self.system)
 
     def say(self, message: str, text: str, sampled: Sequence[int] | None = None, end: str | None = None) -> Turn:
@@ -277,3 +278,40 @@ def test_render_sees_the_switches_of_its_caller() -> None:
     chosen: ChatTemplate = template(THINK)
     plan = next_prompt(Bytes(), lambda messages: chosen.render(messages, enable_thinking=False), None, "hi")
     assert plan.text.endswith("<think>\n\n</think>\n\n")
+
+
+PARTS = st.lists(st.text(st.sampled_from("ab <é😀\n{}'"), max_size=90), min_size=1, max_size=4)
+
+
+@pytest.mark.parametrize("source", list(END))
+@SOME
+@given(parts=PARTS, system=st.none() | st.just("Be brief. " * 8), said=st.none() | st.just("Hello"))
+def test_parts_change_where_segments_end_and_nothing_else(
+    source: str, parts: list[str], system: str | None, said: str | None
+) -> None:
+    talk = Talk(source, system=None if source == INST else system)
+    if said is not None:
+        talk.say(said, "Well.", end=END[source])
+    plan, whole = talk.plan(parts), talk.plan("".join(parts))
+    assert (plan.text, plan.ledger.tokens, plan.kept) == (whole.text, whole.ledger.tokens, whole.kept)
+    before = talk.turn.ledger.segments if talk.turn else ()
+    assert plan.ledger.segments[: len(before)] == before
+    assert all(len(segment.tokens) >= WORTH for segment in plan.ledger.segments[len(before) : -1])
+
+
+@pytest.mark.parametrize("source", list(END))
+def test_two_questions_about_one_document_share_all_of_it(source: str) -> None:
+    document = "A fox met a dog. " * 20
+    talk = Talk(source)
+    talk.say("Hello", "Well.", end=END[source])
+    plans = [talk.plan([document, question]) for question in ("\n\nWho?", "Where did they meet?")]
+    shared = [len(plan.ledger) - len(plan.ledger.segments[-1].tokens) for plan in plans]
+    assert shared[0] == shared[1]
+    assert plans[0].ledger.head(shared[0]) == plans[1].ledger.head(shared[0])
+    assert talk.vocab.text(plans[0].ledger.head(shared[0]).tokens).endswith(document.strip())
+
+
+def test_first_messages_share_a_long_system_prompt() -> None:
+    plans = [Talk(CHATML, system="Be brief. " * 20).plan(message) for message in ("Who?", "Where did they meet?")]
+    assert plans[0].ledger.segments[:-1] == plans[1].ledger.segments[:-1] != ()
+    assert len(Talk(CHATML, system="Be brief.").plan("Who?").ledger.segments) == 1

@@ -41,14 +41,15 @@ def same(one: Chat, other: Chat) -> bool:
     """Whether two conversations have the same turns, in every respect."""
     pairs = zip(one.all_turns, other.all_turns, strict=True)
     return all(
-        (a, a.id, a.prompt, a.options, [t.id for t in a.path]) == (b, b.id, b.prompt, b.options, [t.id for t in b.path])
+        (a, a.id, a.said, a.prompt, a.options, [t.id for t in a.path])
+        == (b, b.id, b.said, b.prompt, b.options, [t.id for t in b.path])
         for a, b in pairs
     ) and (one.head and one.head.id) == (other.head and other.head.id)
 
 
 def test_what_was_said_comes_back_in_every_respect(chat: Chat, tmp_path: Path) -> None:
     one = chat.ask("one", cell="a", name="first")
-    chat.ask("two\n<b>é😀", cell="b", temperature=0, stop=("x",), logit_bias={5: -1.5})
+    chat.ask(["two\n", "<b>é😀", ""], cell="b", temperature=0, stop=("x",), logit_bias={5: -1.5})
     chat.ask("three", after=one, system="Be loud.")
     chat.ask("deux", cell="b")
     chat.goto(one)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipyllama.magics.body import insert_variables
+from ipyllama.magics.body import insert_parts, insert_variables
 
 NAMESPACE: dict[str, Any] = {
     "name": "Ann",
@@ -112,3 +112,10 @@ def test_an_expression_is_not_evaluated_and_that_is_told(place: str) -> None:
 @pytest.mark.parametrize("place", ["{{x + 1}}", r"\{{name!r}}", "{{1 + 1}}", r"\frac{{a+b}}{2}"])
 def test_double_braces_that_mean_no_variable_pass_without_a_note(place: str) -> None:
     assert insert_variables(place, NAMESPACE) == (place, ())
+
+
+def test_parts_end_with_what_was_inserted() -> None:
+    parts, notes = insert_parts("Read {{a}}, \\{{a}} and {{b}}{{nope}}.", {"a": "x", "b": "y"})
+    assert parts == ["Read x", ", {{a}} and y", "{{nope}}."]
+    assert len(notes) == 1
+    assert insert_parts("none", {}) == (["none"], ())

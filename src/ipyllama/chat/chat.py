@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Coroutine, Sequence
 from dataclasses import fields, replace
 from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 from ipyllama.chat.branch import start_branch
@@ -16,7 +18,7 @@ from ipyllama.chat.record import record
 from ipyllama.chat.room import OnFull
 from ipyllama.chat.speaker import Speaker
 from ipyllama.chat.tree import Ask
-from ipyllama.chat.turn import Place, Turn, check_name
+from ipyllama.chat.turn import Message, Place, Turn, check_name
 from ipyllama.engine import Job, Stream, gather
 from ipyllama.errors import BadOption, ClosedError
 from ipyllama.ledger import Ledger
@@ -64,7 +66,7 @@ class Chat(Conversation):
             chat._tree.add(parent)
         return chat
 
-    def ask(self, text: str, **options: Any) -> Turn:
+    def ask(self, text: Message, **options: Any) -> Turn:
         """The answer to `text`. Arguments as in `start`.
 
         Ctrl-C raises `Interrupted`; its `reply` is the turn with what was generated, and the chat goes on from it.
@@ -74,9 +76,11 @@ class Chat(Conversation):
         assert isinstance(turn, Turn)
         return turn
 
-    def start(self, text: str, *, fresh: bool = False, notes: tuple[str, ...] = (), **options: Any) -> Job:
+    def start(self, text: Message, *, fresh: bool = False, notes: tuple[str, ...] = (), **options: Any) -> Job:
         """Like `ask`, but returns the `Job` at once; its reply is the `Turn`.
 
+        `text` may be a list of texts, which are joined: what a part holds that other messages begin with, too, such as
+        a document before a question about it, is computed once (parts of less than 64 tokens are not worth it).
         `fresh`: compute the answer even if this very request was answered before. `notes` go into the reply.
         `options`: those of `GenerateOptions`, which has their meaning and defaults, and where the turn goes:
 
@@ -104,7 +108,7 @@ class Chat(Conversation):
         notes = (*notes, *asked.plan.notes)
         return self.llm.generate(asked.plan.ledger, chosen, notes, wrap, fresh=fresh, shift=asked.shift, caller=self)
 
-    def aask(self, text: str, **options: Any) -> Coroutine[Any, Any, Turn]:
+    def aask(self, text: Message, **options: Any) -> Coroutine[Any, Any, Turn]:
         """Like `ask`, without blocking the event loop: `turn = await chat.aask(text)`.
 
         It continues from what is the head when this is called, so that several at once are branches. Cancelling the
@@ -112,7 +116,7 @@ class Chat(Conversation):
         """
         return self.stream(text, **options).aresult()
 
-    def stream(self, text: str, **options: Any) -> Stream[Turn]:
+    def stream(self, text: Message, **options: Any) -> Stream[Turn]:
         """Like `ask`, but gives out the text as it comes: `for piece in chat.stream(text)`, or `async for`; then
         `stream.reply` is the turn.
 
@@ -126,7 +130,7 @@ class Chat(Conversation):
         return Stream(start, slow_start=on_full.how in ("shift", "summarise-by"))
 
     def start_many(
-        self, text: str, variants: Sequence[GenerateOptions], *, notes: tuple[str, ...] = (), **where: Any
+        self, text: Message, variants: Sequence[GenerateOptions], *, notes: tuple[str, ...] = (), **where: Any
     ) -> list[Job]:
         """Answers to one message in several ways, written at once. `where`: cell, name, after and system as in `start`.
 
@@ -151,25 +155,25 @@ class Chat(Conversation):
         ledgers, chosen = [asked.plan.ledger] * len(variants), [asked.options(each) for each in variants]
         return self.llm.generate_together(ledgers, chosen, (*notes, *asked.plan.notes), wraps, caller=self)
 
-    def samples(self, text: str, n: int, **options: Any) -> list[Turn]:
+    def samples(self, text: Message, n: int, **options: Any) -> list[Turn]:
         """`n` answers to one message, written at once, each with the next seed. Arguments as in `start`."""
         where = {key: options.pop(key) for key in _WHERE & options.keys()}
         variants = samples(GenerateOptions().replace_from(options), n)
         with Stop():
             return _turns(self.start_many(text, variants, **where))
 
-    def sweep(self, text: str, **options: Any) -> list[Turn]:
+    def sweep(self, text: Message, **options: Any) -> list[Turn]:
         """Answers to one message, written at once: one for every combination of the options that are given as lists,
         as `temperature=[0.2, 0.7], top_k=[10, 40]`. Other arguments as in `start`."""
         where = {key: options.pop(key) for key in _WHERE & options.keys()}
         with Stop():
             return _turns(self.start_many(text, combinations(options), **where))
 
-    def prompt(self, text: str) -> Ledger:
+    def prompt(self, text: Message) -> Ledger:
         """What the model would read if this were asked now, in token ids. Nothing is asked."""
         return self._prepare(text, {}, GenerateOptions()).plan.ledger
 
-    def _prepare(self, text: str, where: dict[str, Any], options: GenerateOptions) -> Asked:
+    def _prepare(self, text: Message, where: dict[str, Any], options: GenerateOptions) -> Asked:
         self._require_open()
         on_full, wait = OnFull.read(where.get("on_full")), where.get("wait") or Job.result
         return self._prompts.ask(self._place(text, where), options, on_full, self._tree.named, wait)
@@ -178,15 +182,22 @@ class Chat(Conversation):
         if self.llm.closed:
             raise ClosedError.of_model(self.llm.name)
 
-    def _place(self, text: str, where: dict[str, Any]) -> Place:
+    def _place(self, text: Message, where: dict[str, Any]) -> Place:
         """Where the turn of a message stands."""
-        if not isinstance(text, str):
-            raise BadOption(f"a message must be a text: got {type(text).__name__}")
+        parts = [text] if isinstance(text, str) else text
+        if not isinstance(parts, list | tuple) or not parts or not all(isinstance(part, str) for part in parts):
+            raise BadOption(f"a message must be a text or a list of texts: got {reprlib.repr(text)}")
         for key in ("cell", "system"):
             if not isinstance(where.get(key), str | None):
                 raise BadOption(f"{key} must be a text or None: got {type(where[key]).__name__}")
         after = where.get("after", ...)
-        place = Place(message=text, **{key: where[key] for key in _PLACE & where.keys()})
+        cuts = dict.fromkeys(accumulate(map(len, parts[:-1])))
+        message = "".join(parts)
+        place = Place(
+            message=message,
+            cuts=tuple(cut for cut in cuts if 0 < cut < len(message)),
+            **{key: where[key] for key in _PLACE & where.keys()},
+        )
         if place.name is not None:
             check_name(place.name)
         owned = self._tree.owned_by(place.cell, place.name)
@@ -206,7 +217,7 @@ class Chat(Conversation):
         turn = self._present(turn)
         chosen = {field.name: getattr(turn.options, field.name) for field in fields(turn.options)} | options
         after = self._tree.standing(turn.parent)
-        return self.ask(turn.message, after=after, system=turn.system, **({"think": turn.think} | chosen))
+        return self.ask(turn.said, after=after, system=turn.system, **({"think": turn.think} | chosen))
 
     def start_branch(self, turn: Turn | str, at: int, token: int | str, **options: Any) -> Job:
         """Like `branch`, but returns the `Job` at once; its reply is the `Turn`."""

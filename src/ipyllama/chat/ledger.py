@@ -11,14 +11,17 @@ import codecs
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Protocol
+from typing import Final, Protocol
 
 from ipyllama.chat.layout import Layout, lay_out
 from ipyllama.chat.messages import Messages, conversation
-from ipyllama.chat.turn import Turn, exchanges
+from ipyllama.chat.turn import Message, Turn, exchanges
 from ipyllama.ledger import Ledger
 from ipyllama.vocab import tokenize_after
 from ipyllama.why import Cause
+
+WORTH: Final = 64
+"""Tokens. A shorter part is not worth a step of its own."""
 
 
 class Vocabulary(Protocol):
@@ -70,18 +73,22 @@ def next_prompt(
     vocab: Vocabulary,
     render: Callable[[Messages], str],
     parent: Turn | None,
-    message: str,
+    said: Message,
     system: str | None = None,
     history: Sequence[Turn] | None = None,
 ) -> PromptPlan:
-    """The prompt for `message` after `parent`, under `system` (None: the template's own default).
+    """The prompt for the message `said` after `parent`, under `system` (None: the template's own default).
 
+    Where a part of the message ends evaluation begins anew, and so it does where the first message begins: others that
+    are like it up to there share the state.
     `render` is the template with its switches set, generation prompt included. `history` are the turns that stand in
     the prompt, by default those that `parent` remembers. Raises what `render` raises.
     """
+    parts = [said] if isinstance(said, str) else said
+    message, cuts = "".join(parts), list(accumulate(map(len, parts[:-1])))
     if parent is None:
         text = render(conversation(system, (), message))
-        return PromptPlan(_begin(vocab, text), text)
+        return PromptPlan(_cut(vocab, _begin(vocab, text), text, message, (0, *cuts)), text)
     turns = parent.remembered if history is None else history
     messages = conversation(system, exchanges(turns), message)
     text = render(messages)
@@ -90,7 +97,7 @@ def next_prompt(
     kept = parent.ledger.common_prefix(fresh)
     unchanged = layout is not None and layout.replies[-1].strip() == parent.text.strip()
     loss = _loss(vocab, parent, system, kept, cut=unchanged) if len(turns) == len(parent.remembered) else None
-    return PromptPlan(_join(parent.ledger, kept, fresh), text, kept, loss)
+    return PromptPlan(_cut(vocab, _join(parent.ledger, kept, fresh), text, message, cuts), text, kept, loss)
 
 
 def _begin(vocab: Vocabulary, text: str) -> Ledger:
@@ -99,6 +106,32 @@ def _begin(vocab: Vocabulary, text: str) -> Ledger:
     if vocab.add_bos and tokens[:1] != [vocab.bos]:
         tokens = [vocab.bos, *tokens]
     return Ledger().append_prompt(tokens)
+
+
+def _cut(vocab: Vocabulary, ledger: Ledger, text: str, message: str, cuts: Sequence[int]) -> Ledger:
+    """The same tokens, with a segment of its own for what ends at each of these places of `message`, with which `text`
+    ends, as far as that is worth a step."""
+    at = text.rfind(message.strip())
+    if at < 0 or not ledger.segments or ledger.segments[-1].sampled:
+        return ledger
+    *before, last = ledger.segments
+    begins, done, cut = at - (len(message) - len(message.lstrip())), 0, Ledger(tuple(before))
+    for place in cuts:
+        n = _n_before(vocab, last.tokens, text, max(at, begins + place))
+        if n - done >= WORTH:
+            cut, done = cut.append_prompt(last.tokens[done:n]), n
+    return cut.append_prompt(last.tokens[done:])
+
+
+def _n_before(vocab: Vocabulary, tokens: Sequence[int], text: str, at: int) -> int:
+    """How many of the last `tokens` of `text` stand before the place `at`, or beside white space there; 0 where a token
+    goes over it."""
+    after, before = text[at:].lstrip(), text[:at].rstrip()
+    for rest in (text[at:], after, text[len(before) :]):
+        tail = tokenize_after(vocab, rest)
+        if list(tokens[len(tokens) - len(tail) :]) == tail:
+            return len(tokens) - len(tail)
+    return 0
 
 
 def _rebuild(vocab: Vocabulary, layout: Layout, turns: Sequence[Turn]) -> Ledger:

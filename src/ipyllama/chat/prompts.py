@@ -76,7 +76,7 @@ class Prompts:
         if place.summary:
             history = (summary_turn(*place.summary), *history)
         render = partial(self.render, think=place.think)
-        return next_prompt(self._llm().vocab, render, place.parent, place.message, place.system, history)
+        return next_prompt(self._llm().vocab, render, place.parent, place.said, place.system, history)
 
     def render(self, messages: Messages, think: bool | None = None) -> str:
         """The text of a conversation, up to where the answer begins."""

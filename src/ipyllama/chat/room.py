@@ -87,7 +87,7 @@ def summarised(plan: Plan, place: Place, room: Room, by: Turn, summarise: Summar
     path, first = parent.path, parent.dropped + 1
 
     def asked(k: int) -> Place:
-        at = replace(place, message=by.message, parent=path[k - 1])
+        at = replace(place, message=by.message, cuts=by.cuts, parent=path[k - 1])
         return replace(at, dropped=parent.dropped, summary=parent.summary)
 
     too_many = bisect_left(range(place.dropped + 1), True, lo=first, key=lambda k: not room.fits(plan(asked(k)).ledger))

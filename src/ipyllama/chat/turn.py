@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import pairwise
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from ipyllama.prefix.where import Where
     from ipyllama.widgets.tokens import TokenView
 
+Message = str | Sequence[str]
+"""What the user says: a text, or its parts."""
 LONGEST_NAME: Final = 80
 """Characters."""
 
@@ -32,6 +35,8 @@ class Place:
 
     message: str
     """what the user said"""
+    cuts: tuple[int, ...] = field(default=(), repr=False, compare=False)
+    """where in it a part ends that other messages may begin with, too: characters"""
     parent: Turn | None = field(default=None, repr=False, compare=False)
     """the turn before it, None at the beginning"""
     system: str | None = None
@@ -61,6 +66,11 @@ class Place:
     chat: Chat | None = field(default=None, repr=False, compare=False)
     """the conversation that it is part of"""
 
+    @property
+    def said(self) -> list[str]:
+        """The message in its parts, as it may be asked again."""
+        return [self.message[start:end] for start, end in pairwise((0, *self.cuts, len(self.message)))]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn(Reply, Place):
@@ -87,15 +97,15 @@ class Turn(Reply, Place):
     def kept(self) -> bool:
         return self.chat is not None
 
-    def ask(self, text: str, **options: Any) -> Turn:
+    def ask(self, text: Message, **options: Any) -> Turn:
         """Continue the conversation from here. Arguments and errors as in `Chat.ask`."""
         return self._chat.ask(text, after=self, **options)
 
-    def aask(self, text: str, **options: Any) -> Coroutine[Any, Any, Turn]:
+    def aask(self, text: Message, **options: Any) -> Coroutine[Any, Any, Turn]:
         """Continue the conversation from here, without blocking the event loop; see `Chat.aask`."""
         return self._chat.aask(text, after=self, **options)
 
-    def stream(self, text: str, **options: Any) -> Stream[Turn]:
+    def stream(self, text: Message, **options: Any) -> Stream[Turn]:
         """Continue the conversation from here and give out the text as it comes; see `Chat.stream`."""
         return self._chat.stream(text, after=self, **options)
 

@@ -13,7 +13,19 @@ from ipyllama.reply import Reply, Timings, Usage
 if TYPE_CHECKING:
     from ipyllama.chat.chat import Chat
 
-_PLACE: Final = ("message", "system", "cell", "run", "sample", "n_samples", "think", "dropped", "summary", "moved")
+_PLACE: Final = (
+    "message",
+    "cuts",
+    "system",
+    "cell",
+    "run",
+    "sample",
+    "n_samples",
+    "think",
+    "dropped",
+    "summary",
+    "moved",
+)
 
 
 def of_turn(turn: Turn) -> dict[str, Any]:
@@ -52,7 +64,7 @@ def to_turn(turn_id: str, content: dict[str, Any], parent: Turn | None, chat: Ch
         chat=chat,
         prompt=(parent.prompt[:n] if parent else "") + str(rest),
         options=GenerateOptions().replace_from(options),
-        **(known | {"summary": tuple(known["summary"]) if known["summary"] else None}),
+        **(known | {"summary": tuple(known["summary"]) if known["summary"] else None, "cuts": _cuts(known)}),
     )
     made = Turn.of(
         Reply(usage=Usage(**content["usage"]), timings=Timings(**content["timings"]), **reply),
@@ -81,6 +93,14 @@ def _after(ledger: Ledger, kept: int) -> list[Segment]:
             found.append(segment)
         at += len(segment.tokens)
     return found
+
+
+def _cuts(place: dict[str, Any]) -> tuple[int, ...]:
+    """Conversations of old have none."""
+    cuts = tuple(place.get("cuts", ()))
+    if not all(isinstance(cut, int) and 0 < cut < len(place["message"]) for cut in cuts) or list(cuts) != sorted(cuts):
+        raise ValueError("parts of a message end inside it, one after the other")
+    return cuts
 
 
 def _ids(tokens: list[Any]) -> tuple[int, ...]:

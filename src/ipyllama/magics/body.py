@@ -21,23 +21,30 @@ def insert_variables(body: str, namespace: Mapping[str, Any]) -> tuple[str, tupl
     evaluated, and inserted text is not searched again. `\{{name}}` stays as `{{name}}`. What cannot be found
     stays as written, with a note. All other text passes byte for byte.
     """
-    notes: dict[str, None] = {}  # an ordered set: the same mistake twice is told once
+    parts, notes = insert_parts(body, namespace)
+    return "".join(parts), notes
 
-    def insert(place: re.Match[str]) -> str:
+
+def insert_parts(body: str, namespace: Mapping[str, Any]) -> tuple[list[str], tuple[str, ...]]:
+    """As `insert_variables`, with the text in parts: each ends with what was inserted, the last with the text."""
+    notes: dict[str, None] = {}  # an ordered set: the same mistake twice is told once
+    parts, at, last = [], 0, ""
+    for place in _PLACE.finditer(body):
         written, escaped, path = place[0], place[1], place[2]
+        last, at = last + body[at : place.start()], place.end()
         if escaped:
-            return written[1:]
+            last += written[1:]
+            continue
         try:
-            return str(_look_up(path, namespace))
+            parts.append(last + str(_look_up(path, namespace)))
+            last = ""
         except Exception as error:  # noqa: BLE001 (whatever the user's own __getitem__ or __str__ raises)
             notes[_note(path, error, namespace)] = None
-            return written
-
-    text = _PLACE.sub(insert, body)
+            last += written
     for other in _EXPRESSION.finditer(_PLACE.sub("", body)):  # a variable was meant, and more than inserting it
         if other[1] in namespace:
             notes[f"{other[0]} was sent as written: only names, .attributes and [indices] are inserted"] = None
-    return text, tuple(notes)
+    return [*parts, last + body[at:]], tuple(notes)
 
 
 def escape_places(text: str) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ipyllama.display import AnswersStream, ReplyStream, make_view
 from ipyllama.display.views import display_here
 from ipyllama.errors import BadOption, Interrupted
-from ipyllama.magics.body import insert_variables
+from ipyllama.magics.body import insert_parts, insert_variables
 from ipyllama.magics.look import show
 from ipyllama.magics.options import cell_help, parse_cell_line
 from ipyllama.magics.rag import show_sources, start_rag
@@ -39,7 +40,8 @@ def run_cell(shell: Any, session: Session, config: Llama, front: FrontEnd, line:
         return
     if not body.strip():
         raise BadOption("the cell is empty: write a prompt below the first line (%%llama? shows examples)")
-    text, notes = insert_variables(body, _variables(shell))
+    parts, notes = insert_parts(body, _variables(shell))
+    text = "".join(parts)
     system, more = insert_variables(args.system or "", _variables(shell))
     view = _view(shell, args, config, front)
     llm = session.find_or_load(args.model, view) if args.model else session.current
@@ -64,9 +66,9 @@ def run_cell(shell: Any, session: Session, config: Llama, front: FrontEnd, line:
         if args.after is not None:
             where["after"] = None if args.after == "none" else args.after
         if args.samples or args.sweep:
-            _answer_together(shell, session, args, (chat, text.strip(), where, options), (view, config))
+            _answer_together(shell, session, args, (chat, _stripped(parts), where, options), (view, config))
             return
-        job = chat.start(text.strip(), **where, **options)
+        job = chat.start(_stripped(parts), **where, **options)
     stream = ReplyStream(view, stream=args.stream and config.stream)
     try:
         session.last = job.run(stream.feed)
@@ -118,7 +120,7 @@ def _answer_together(
     shell: Any,
     session: Session,
     args: CellArgs,
-    asked: tuple[Chat, str, dict[str, Any], dict[str, Any]],
+    asked: tuple[Chat, list[str], dict[str, Any], dict[str, Any]],
     shown: tuple[View, Llama],
 ) -> None:
     """Several answers to one message, beside each other; the variable holds a list of them."""
@@ -148,6 +150,14 @@ def _answer_together(
     session.last = replies[0]
     if args.out is not None:
         shell.user_ns[args.out] = replies
+
+
+def _stripped(parts: list[str]) -> list[str]:
+    """The parts of a text without the white space around it."""
+    text = "".join(parts)
+    start, end = len(text) - len(text.lstrip()), len(text.rstrip())
+    cuts = [0, *accumulate(map(len, parts))]
+    return [text[max(start, a) : min(end, b)] for a, b in pairwise(cuts)]
 
 
 def _variables(shell: Any) -> dict[str, Any]:

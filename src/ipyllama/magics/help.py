@@ -19,6 +19,7 @@ The line below an answer says what was reused, what was computed, and how fast.
 Python variables
 
     {{name}} in the prompt is replaced by str(name); {{user.name}}, {{rows[0]}} and {{ages['Ann']}} work too.
+    A long text that is inserted is read once, whatever is asked below it.
     \\{{name}} stays as {{name}}. Single braces, $, JSON, LaTeX and code pass untouched.
     In --system "..." they work as well. What is not a variable is sent as written, and a note says so."""
 

@@ -186,13 +186,13 @@ class ChatPanel(PlayView):
         options = self.options
         if options.seed != "random":
             options = options.replace_from({"seed": max(each.seed for each in siblings)}).with_seed(1)
-        return self._answer(turn.message, {"after": turn.parent, "system": turn.system, "think": turn.think}, options)
+        return self._answer(turn.said, {"after": turn.parent, "system": turn.system, "think": turn.think}, options)
 
     def _goto(self, turn: Turn | str) -> None:
         self.chat.goto(self._turn(turn))
         self._follow()
 
-    def _answer(self, text: str, where: dict[str, Any], options: GenerateOptions) -> bool:
+    def _answer(self, text: str | list[str], where: dict[str, Any], options: GenerateOptions) -> bool:
         """Whether anything was answered."""
         self.problem = ""
         try:
