@@ -21,7 +21,7 @@ from ipyllama.prefix import Block, LocalBackend, Origin, PrefixMemory, entries, 
 from ipyllama.prefix.keys import Link, link_after
 from ipyllama.prefix.store.block import read_block, read_header
 from ipyllama.prefix.store.blocks import BlockStore
-from ipyllama.prefix.store.heads import SIBLINGS
+from ipyllama.prefix.store.heads import SHARED, SIBLINGS
 from ipyllama.prefix.store.rows import joined, shared_rest
 from ipyllama.prefix.store.writer import Limits, Writer
 
@@ -281,6 +281,12 @@ def test_no_more_memory_is_taken_than_there_are_bytes(
     monkeypatch.setattr(np, "empty", lambda n, *more: empty(n, *more) if n < 1 << 20 else pytest.fail(f"{n} bytes"))
     with pytest.raises(BadState, match="length"):
         read(BlockStore(writer.store.backend), block)
+
+
+def test_for_a_short_block_the_others_are_not_looked_through(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer.write(block_of(FIRST))
+    monkeypatch.setattr(writer.store, "children", lambda parent: pytest.fail("there may be thousands"))
+    assert writer.write(block_of(FIRST[: SHARED - 1]))
 
 
 def test_of_many_ends_one_is_whole(writer: Writer) -> None:

@@ -93,7 +93,8 @@ def _shared(store: BlockStore, block: Block, but: str) -> tuple[Head, NDArray[np
     """Which block after the same one begins with the same bits, and what is left then. Of that one all is in its own
     file: nothing is put together from three."""
     link, best, most = block.link, None, SHARED - 1
-    for entry in sorted(store.children(link.parent), key=lambda entry: -entry.used)[:SIBLINGS]:
+    siblings = store.children(link.parent) if len(link.tokens) >= SHARED else ()
+    for entry in sorted(siblings, key=lambda entry: -entry.used)[:SIBLINGS]:
         with contextlib.suppress(BadState, OSError):  # damaged, or gone in the meantime
             header = store.header(entry)
             n = common_prefix(header.link.tokens, link.tokens)
