@@ -311,6 +311,24 @@ def test_two_questions_about_one_document_share_all_of_it(source: str) -> None:
     assert talk.vocab.text(plans[0].ledger.head(shared[0]).tokens).rstrip().endswith(document.rstrip())
 
 
+class Counting(Bytes):
+    """Counts the characters that it puts into tokens."""
+
+    n_characters = 0
+
+    def tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
+        self.n_characters += len(text)
+        return super().tokenize(text, add_special, parse_special)
+
+
+@pytest.mark.parametrize("part", ["A fox met a dog. " * 5, "A fox met a dog.\n\n" * 5, "fox" * 30, "x", " "])
+def test_many_parts_cost_no_more_than_few(part: str) -> None:
+    talk = Talk(CHATML, Counting())
+    plan = talk.plan([part] * 500)
+    assert talk.vocab.n_characters < 8 * len(plan.text) + 8 * 500
+    assert len(plan.ledger.segments) >= min(len(plan.text.rstrip()) // 100, 500 * (part != " "))
+
+
 def test_first_messages_share_a_long_system_prompt() -> None:
     plans = [Talk(CHATML, system="Be brief. " * 20).plan(message) for message in ("Who?", "Where did they meet?")]
     assert plans[0].ledger.segments[:-1] == plans[1].ledger.segments[:-1] != ()

@@ -192,6 +192,34 @@ def test_ids_from_a_file_lead_nowhere(chat: Chat, tmp_path: Path) -> None:
             other.resume()
 
 
+@pytest.mark.parametrize(
+    ("cuts", "said"),
+    [
+        (..., ["abcdef"]),  # as conversations of old have it
+        ([2, 4], ["ab", "cd", "ef"]),
+        *(
+            (cuts, None)
+            for cuts in ([True], [2, 2], [3] * 10_000, [4, 2], [0], [6], [-1], [2.0], ["2"], "2", 2, None, {"2": 3})
+        ),
+    ],
+)
+def test_parts_in_a_file_end_inside_the_message_one_after_the_other(
+    chat: Chat, tmp_path: Path, cuts: object, said: list[str] | None
+) -> None:
+    turn = chat.ask("abcdef")
+    path = tmp_path / "chat" / "turns" / f"{turn.id}.json"
+    content = json.loads(path.read_text())["content"]
+    content["place"]["cuts"] = cuts
+    if cuts is ...:
+        del content["place"]["cuts"]
+    path.write_text(json.dumps({"format": FORMAT, "sha256": _digest(content), "content": content}))
+    if said is None:
+        with pytest.raises(BadState, match="damaged"):
+            resumed(tmp_path / "chat")
+    else:
+        assert [each.said for each in resumed(tmp_path / "chat").all_turns] == [said]
+
+
 def test_a_place_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     chat = Chat(Parrot())

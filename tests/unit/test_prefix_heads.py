@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 from collections.abc import Callable, Sequence
@@ -10,15 +11,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xxhash
 from blocks import BINDING, ORIGIN, ROOT, attention_state, bound, disk_bytes, is_true, make_block, make_chain
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ipyllama.errors import BadState
-from ipyllama.prefix import Block, LocalBackend, Origin, PrefixMemory, remove
+from ipyllama.prefix import Block, LocalBackend, Origin, PrefixMemory, entries, remove
 from ipyllama.prefix.keys import Link, link_after
 from ipyllama.prefix.store.block import read_block, read_header
 from ipyllama.prefix.store.blocks import BlockStore
+from ipyllama.prefix.store.heads import SHARED, SIBLINGS
 from ipyllama.prefix.store.rows import joined, shared_rest
 from ipyllama.prefix.store.writer import Limits, Writer
 
@@ -210,6 +213,18 @@ def test_what_has_lost_its_beginning_goes_by_itself(writer: Writer, tmp_path: Pa
     assert usage.nbytes == disk_bytes(tmp_path / "store")
 
 
+def test_a_note_of_old_harms_nobody(writer: Writer) -> None:
+    """What was written anew may begin as another one now: both notes are there, and one of them may be found first."""
+    block, base, gone = block_of(ending(48, 1)), block_of(FIRST), block_of(ending(48, 2))
+    writer.write(replace(base, seconds=0.0))
+    writer.write(block)
+    for other in (gone, *(block_of(ending(48, end)) for end in range(3, 40))):
+        writer.store.heads.add(block.link.key, other.link.key)
+    writer.reduce(10**9, 1 + 1, None)
+    assert equal(read(writer.store, block), block)
+    assert writer.store.heads.all() == {block.link.key.hex()[:16]: [base.link.key.hex()[:16]]}
+
+
 @pytest.mark.parametrize("which", [0, 1])
 def test_damage_is_found_in_whichever_file_it_is(writer: Writer, tmp_path: Path, which: int) -> None:
     base, block = block_of(FIRST), block_of(ending(48, 1))
@@ -242,6 +257,43 @@ def test_version_1_is_read(writer: Writer, tmp_path: Path) -> None:
     content[8:12] = struct.pack("<I", 1)
     path.write_bytes(content)
     assert equal(read(writer.store, block), block)
+
+
+def forge(path: Path, **changes: object) -> None:
+    """Change what a block's header says, checksums and all."""
+    content = path.read_bytes()
+    magic, version, length, _ = struct.unpack("<8sII16s", content[:32])
+    rest = content[32 + length + -(32 + length) % 64 :]
+    header = json.dumps(json.loads(content[32 : 32 + length]) | changes).encode()
+    front = struct.pack("<8sII16s", magic, version, len(header), xxhash.xxh3_128_digest(header))
+    path.write_bytes(front + header + bytes(-(32 + len(header)) % 64) + rest)
+
+
+def test_no_more_memory_is_taken_than_there_are_bytes(
+    writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    block = block_of(ending(48, 1))
+    writer.write(block_of(FIRST))
+    writer.write(block)
+    path = next(path for path in (tmp_path / "store").rglob("*.kv") if block.link.key.hex() in path.name)
+    forge(path, nbytes=1 << 30)
+    empty = np.empty
+    monkeypatch.setattr(np, "empty", lambda n, *more: empty(n, *more) if n < 1 << 20 else pytest.fail(f"{n} bytes"))
+    with pytest.raises(BadState, match="length"):
+        read(BlockStore(writer.store.backend), block)
+
+
+def test_for_a_short_block_the_others_are_not_looked_through(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer.write(block_of(FIRST))
+    monkeypatch.setattr(writer.store, "children", lambda parent: pytest.fail("there may be thousands"))
+    assert writer.write(block_of(FIRST[: SHARED - 1]))
+
+
+def test_of_many_ends_one_is_whole(writer: Writer) -> None:
+    blocks = [block_of(ending(48, end)) for end in range(3 * SIBLINGS)]
+    for block in blocks:
+        writer.write(block)
+    assert [entry.nbytes > blocks[0].nbytes for entry in writer.store.entries()].count(True) == 1
 
 
 def test_verify_knows_both(writer: Writer) -> None:
@@ -319,8 +371,8 @@ def whole(memory: PrefixMemory) -> Link:
     raise AssertionError("one is whole")
 
 
-def test_removing_a_beginning_leaves_the_others_whole(memory: PrefixMemory, tmp_path: Path) -> None:
-    gone = whole(memory)
+def test_removing_a_beginning_gives_it_to_another(memory: PrefixMemory, tmp_path: Path) -> None:
+    gone, before = whole(memory), disk_bytes(tmp_path / "store")
     assert remove(memory, [gone.key.hex()]).blocks == 1
     assert len(links(memory)) == 2
     assert memory.store is not None
@@ -328,7 +380,8 @@ def test_removing_a_beginning_leaves_the_others_whole(memory: PrefixMemory, tmp_
         found = memory.store.read(link.parent, link.key)
         assert found is not None
         assert np.array_equal(found.state, attention_state(link.tokens))
-    assert memory.store.heads.all() == {}
+    assert len(memory.store.heads.all()) == 1
+    assert disk_bytes(tmp_path / "store") < before
     with memory.store.locked():
         usage = memory.store.usage()
     assert usage is not None
@@ -346,6 +399,21 @@ def test_a_pin_holds_the_beginning(memory: PrefixMemory) -> None:
     memory.pin(pinned.key.hex())
     memory.reduce_size(items_limit=0)
     assert {link.key for link in links(memory)} == {base.key, pinned.key}
+
+
+def test_what_only_shares_with_a_pinned_one_can_be_removed(memory: PrefixMemory) -> None:
+    base = whole(memory)
+    pinned = next(link for link in links(memory) if link.key != base.key)
+    memory.pin(pinned.key.hex())
+    shown = {info.name: info.pinned for info in entries(memory)}
+    assert [n for name, n in shown.items() if base.key.hex().startswith(name)] == [0]
+    assert remove(memory, [base.key.hex()]).blocks == 1
+    memory.reduce_size(items_limit=0)
+    assert pinned.key in {link.key for link in links(memory)}
+    assert memory.store is not None
+    found = memory.store.read(pinned.parent, pinned.key)
+    assert found is not None
+    assert np.array_equal(found.state, attention_state(pinned.tokens))
 
 
 def test_a_bundle_holds_whole_blocks(memory: PrefixMemory, tmp_path: Path) -> None:

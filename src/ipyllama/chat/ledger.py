@@ -115,23 +115,34 @@ def _cut(vocab: Vocabulary, ledger: Ledger, text: str, message: str, cuts: Seque
     if at < 0 or not ledger.segments or ledger.segments[-1].sampled:
         return ledger
     *before, last = ledger.segments
-    begins, done, cut = at - (len(message) - len(message.lstrip())), 0, Ledger(tuple(before))
-    for place in cuts:
-        n = _n_before(vocab, last.tokens, text, max(at, begins + place))
+    begins, known, found = at - (len(message) - len(message.lstrip())), (len(text), len(last.tokens)), [0] * len(cuts)
+    for i in reversed(range(len(cuts))):  # from the end, so that no text is tokenised again for each place
+        found[i], known = _n_before(vocab, last.tokens, text, max(at, begins + cuts[i]), known)
+    done, cut = 0, Ledger(tuple(before))
+    for n in found:
         if n - done >= WORTH:
             cut, done = cut.append_prompt(last.tokens[done:n]), n
     return cut.append_prompt(last.tokens[done:])
 
 
-def _n_before(vocab: Vocabulary, tokens: Sequence[int], text: str, at: int) -> int:
+def _n_before(
+    vocab: Vocabulary, tokens: Sequence[int], text: str, at: int, known: tuple[int, int]
+) -> tuple[int, tuple[int, int]]:
     """How many of the last `tokens` of `text` stand before the place `at`, or beside white space there; 0 where a token
-    goes over it."""
-    after, before = text[at:].lstrip(), text[:at].rstrip()
-    for rest in (text[at:], after, text[len(before) :]):
-        tail = tokenize_after(vocab, rest)
-        if list(tokens[len(tokens) - len(tail) :]) == tail:
-            return len(tokens) - len(tail)
-    return 0
+    goes over it. `known` is a later place and how many stand before that; it comes with the nearest one known now, no
+    white space before it: that may be read in another way where nothing follows."""
+    until, n_until = known
+
+    def count(start: int) -> int | None:
+        tail = tokenize_after(vocab, text[start:until])
+        n = n_until - len(tail)
+        return n if n >= 0 and list(tokens[n:n_until]) == tail else None
+
+    before, after = len(text[:at].rstrip()), len(text) - len(text[at:].lstrip())
+    counts = {start: count(start) for start in (before, at, after)}
+    n_before = counts[before]
+    n = next((n for n in (counts[at], counts[after], n_before) if n is not None), 0)
+    return n, known if n_before is None else (before, n_before)
 
 
 def _rebuild(vocab: Vocabulary, layout: Layout, turns: Sequence[Turn]) -> Ledger:

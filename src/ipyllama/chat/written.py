@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, fields
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from ipyllama.chat.turn import Place, Turn
@@ -98,7 +99,8 @@ def _after(ledger: Ledger, kept: int) -> list[Segment]:
 def _cuts(place: dict[str, Any]) -> tuple[int, ...]:
     """Conversations of old have none."""
     cuts = tuple(place.get("cuts", ()))
-    if not all(isinstance(cut, int) and 0 < cut < len(place["message"]) for cut in cuts) or list(cuts) != sorted(cuts):
+    places = (0, *cuts, len(place["message"])) if cuts else ()
+    if not all(type(cut) is int for cut in cuts) or not all(a < b for a, b in pairwise(places)):
         raise ValueError("parts of a message end inside it, one after the other")
     return cuts
 

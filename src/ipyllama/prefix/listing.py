@@ -173,7 +173,7 @@ class Chains:
             node = self._nodes.get(name) or Node(block.link.key, parent, block.nbytes)
             self._nodes[name] = replace(node, block=block)
         on_disk = [node.entry for node in self._nodes.values() if node.entry]
-        names = held(on_disk, self._store.pins(), self._store.heads.all()) if self._store else set()
+        names = held(on_disk, self._store.pins(), {}) if self._store else set()  # a beginning can be had elsewhere
         self.pinned = {entry.key.hex()[:_ROOT] for entry in on_disk if entry.name in names}
         self._hits = memory.hits
         inner = {node.parent for node in self._nodes.values()}

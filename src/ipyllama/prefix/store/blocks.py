@@ -253,6 +253,8 @@ class BlockStore:
         except (FileNotFoundError, BadState):
             self._refused.add(name)
             raise FileNotFoundError(errno.ENOENT, "what it begins with is gone", other) from None
+        if header.nbytes > base.nbytes + rest.nbytes:  # before that much memory is taken
+            raise BadState("its length is wrong")
         state = room_for(header.nbytes, out)
         joined(base, n, rest, len(tokens), state)
         return state

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from ipyllama.prefix.store.blocks import Entry
@@ -14,13 +14,17 @@ HALF_LIFE: Final = 7 * 86400.0
 """Seconds without use after which a block is worth half."""
 
 
-def stands_on(entry: Entry, heads: Mapping[str, str]) -> list[str]:
+Beginnings = Mapping[str, Sequence[str]]
+"""As `BlockStore.heads` gives them."""
+
+
+def stands_on(entry: Entry, heads: Beginnings) -> list[str]:
     """What a block is nothing without, 16 hex digits of each key: the block before it, and the one whose beginning it
-    shares. `heads` as `BlockStore.heads` gives them."""
-    return [entry.parent, *([heads[entry.short]] if entry.short in heads else [])]
+    shares."""
+    return [entry.parent, *heads.get(entry.short, ())]
 
 
-def held(entries: Iterable[Entry], pins: Collection[bytes], heads: Mapping[str, str]) -> set[str]:
+def held(entries: Iterable[Entry], pins: Collection[bytes], heads: Beginnings) -> set[str]:
     """Names of the entries that pins hold: those with these keys, and all that they stand on."""
     if not pins:
         return set()
@@ -35,9 +39,7 @@ def held(entries: Iterable[Entry], pins: Collection[bytes], heads: Mapping[str, 
     return found
 
 
-def eviction_order(
-    entries: Iterable[Entry], seconds: Callable[[Entry], float], heads: Mapping[str, str]
-) -> Iterator[Entry]:
+def eviction_order(entries: Iterable[Entry], seconds: Callable[[Entry], float], heads: Beginnings) -> Iterator[Entry]:
     """Entries, least valuable first; one that others stand on only after them. `seconds`: what computing it cost.
 
     Names that lead in circles, which no chain has, come last.

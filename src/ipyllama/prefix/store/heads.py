@@ -31,14 +31,19 @@ _HEAD: Final = re.compile(r"heads/([0-9a-f]{16})-([0-9a-f]{16})")
 
 
 class Heads:
-    """The notes, each an empty item: which block holds the beginning of which. The latter may be gone."""
+    """The notes, each an empty item: which block holds the beginning of which. Both may be gone, and what was written
+    anew may have a note of old: the block itself knows."""
 
     def __init__(self, backend: StoreBackend) -> None:
         self._backend = backend
 
-    def all(self) -> dict[str, str]:
-        """The block that holds the beginning, by the block that has it: 16 hex digits of their keys."""
-        return {match[1]: match[2] for item in self._backend.items("heads") if (match := _HEAD.fullmatch(item.name))}
+    def all(self) -> dict[str, list[str]]:
+        """The blocks that may hold the beginning, by the block that has it: 16 hex digits of their keys."""
+        found: dict[str, list[str]] = {}
+        for item in self._backend.items("heads"):
+            if match := _HEAD.fullmatch(item.name):
+                found.setdefault(match[1], []).append(match[2])
+        return found
 
     def add(self, key: bytes, head: bytes) -> None:
         self._backend.write(f"heads/{key.hex()[:16]}-{head.hex()[:16]}", (), durable=False)
@@ -48,15 +53,15 @@ class Heads:
 
     def sweep(self, there: Collection[str]) -> None:
         """Forget the notes of blocks that are not `there`, told by 16 hex digits."""
-        for short, head in self.all().items():
-            if short not in there:
+        for short, heads in self.all().items():
+            for head in heads if short not in there else ():
                 self.drop(short, head)
 
 
-def write_sharing(store: BlockStore, block: Block, parts: Sequence[memoryview]) -> int:
-    """`store.write(block, parts)`, but what a block after the same one begins with, too, is not stored again. Only
-    inside `store.locked()`."""
-    head, rest = _shared(store, block) or (None, None)
+def write_sharing(store: BlockStore, block: Block, parts: Sequence[memoryview], but: str = "") -> int:
+    """`store.write(block, parts)`, but what a block after the same one begins with, too, is not stored again; `but` are
+    16 hex digits of one that is not to be used. Only inside `store.locked()`."""
+    head, rest = _shared(store, block, but) or (None, None)
     if head is not None:
         store.heads.add(block.link.key, head.key)
         parts = encode(block, head, rest)
@@ -64,40 +69,42 @@ def write_sharing(store: BlockStore, block: Block, parts: Sequence[memoryview]) 
 
 
 def release(store: BlockStore, entry: Entry) -> int:
-    """Make the blocks whose beginning is in this one whole in themselves, so that it can be deleted; the bytes that
-    they grow by. Only inside `store.locked()`."""
+    """Give the beginning that is in this block to another of those that have it, so that it can be deleted; the bytes
+    that all of them grow by, which are no more than it has. Only inside `store.locked()`."""
+    sharing = [short for short, heads in store.heads.all().items() if entry.short in heads]
+    siblings = {other.short: other for other in store.children(bytes.fromhex(entry.parent))} if sharing else {}
+    found = []
+    for other in (siblings[short] for short in sharing if short in siblings):
+        with contextlib.suppress(BadState, OSError):  # whoever wants it is told
+            header = store.header(other)
+            if header.head is not None and header.head.key == entry.key:
+                found.append((header.head.n_tokens, header.link, other))
     grown = 0
-    for short, head in store.heads.all().items():
-        if head == entry.short:
-            for other in store.children(bytes.fromhex(entry.parent)):
-                if other.short == short:
-                    grown += _make_whole(store, other)
-            store.heads.drop(short, head)
+    for _, link, other in sorted(found, key=lambda each: -each[0]):  # the first has what the others need
+        with contextlib.suppress(BadState):
+            block = store.read(link.parent, link.key)
+            grown += write_sharing(store, block, encode(block), entry.short) - other.nbytes if block is not None else 0
+    for short in sharing:
+        store.heads.drop(short, entry.short)
     return grown
 
 
-def _make_whole(store: BlockStore, entry: Entry) -> int:
-    with contextlib.suppress(BadState, FileNotFoundError):  # whoever wants it is told
-        link = store.header(entry).link
-        block = store.read(link.parent, link.key)
-        return store.write(block) - entry.nbytes if block is not None else 0
-    return 0
-
-
-def _shared(store: BlockStore, block: Block) -> tuple[Head, NDArray[np.uint8]] | None:
+def _shared(store: BlockStore, block: Block, but: str) -> tuple[Head, NDArray[np.uint8]] | None:
     """Which block after the same one begins with the same bits, and what is left then. Of that one all is in its own
     file: nothing is put together from three."""
     link, best, most = block.link, None, SHARED - 1
-    for entry in sorted(store.children(link.parent), key=lambda entry: -entry.used)[:SIBLINGS]:
+    siblings = store.children(link.parent) if len(link.tokens) >= SHARED else ()
+    for entry in sorted(siblings, key=lambda entry: -entry.used)[:SIBLINGS]:
         with contextlib.suppress(BadState, OSError):  # damaged, or gone in the meantime
             header = store.header(entry)
             n = common_prefix(header.link.tokens, link.tokens)
             fits = header.head is None and header.link.parent == link.parent and header.link.key != link.key
-            if fits and header.origin == block.origin and n > most:
-                best, most = header.link, n
+            if fits and header.origin == block.origin and n > most and entry.short != but:
+                best, most = entry, n
     with contextlib.suppress(BadState):
-        found = store.read(best.parent, best.key) if best is not None else None
-        if found is not None:
-            rest = shared_rest(block.state, found.state, len(link.tokens), most)
-            return None if rest is None else (Head(found.link.key, most, rest.nbytes), rest)
+        found = store.read(link.parent, best.key) if best is not None else None
+        rest = shared_rest(block.state, found.state, len(link.tokens), most) if found is not None else None
+        if best is not None and rest is not None:
+            store.touch(best.name)  # it stays among those that are looked at
+            return Head(best.key, most, rest.nbytes), rest
     return None

@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -224,16 +224,22 @@ class Writer:
         self.store.heads.sweep(there)
         return Usage(total, now), len(entries) - left
 
-    def _with_beginnings(self, entries: Sequence[Entry], heads: Mapping[str, str]) -> list[Entry]:
-        """Without the blocks whose beginning was in one that is gone, which are deleted."""
-        there = {entry.short for entry in entries}
-        lost = {entry.short for entry in entries if heads.get(entry.short, entry.short) not in there}
+    def _with_beginnings(self, entries: Sequence[Entry], heads: dict[str, list[str]]) -> list[Entry]:
+        """Without the blocks whose beginning was in one that is gone, which are deleted. `heads`, and the notes, are
+        left as the blocks say."""
+        there, lost = {entry.short for entry in entries}, set()
         for entry in entries:
-            if entry.short in lost:
-                with contextlib.suppress(BadState, OSError):
-                    if self.store.header(entry).head is None:  # it was written anew since
-                        lost.discard(entry.short)
-                        continue
+            noted = heads.get(entry.short, [])
+            if len(noted) < 2 and there.issuperset(noted):
+                continue
+            with contextlib.suppress(BadState, OSError):
+                head = self.store.header(entry).head
+                heads[entry.short] = [head.key.hex()[:16]] if head is not None else []
+            if there.issuperset(heads[entry.short]):  # it was written anew since
+                for old in set(noted).difference(heads[entry.short]):
+                    self.store.heads.drop(entry.short, old)
+            else:
+                lost.add(entry.short)
                 self.store.delete(entry)
         return [entry for entry in entries if entry.short not in lost]
 
