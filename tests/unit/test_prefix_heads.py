@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from ipyllama.errors import BadState
 from ipyllama.prefix import Block, LocalBackend, Origin, PrefixMemory, entries, remove
 from ipyllama.prefix.keys import Link, link_after
+from ipyllama.prefix.store.backend import Item
 from ipyllama.prefix.store.block import read_block, read_header
 from ipyllama.prefix.store.blocks import BlockStore
 from ipyllama.prefix.store.heads import SHARED, SIBLINGS
@@ -450,3 +452,37 @@ def test_chains_of_other_kinds_are_as_they_were(tmp_path: Path) -> None:
     found = [read(writer.store, block) for block in made]
     assert all(block is not None and is_true(block) for block in found)
     assert all(size_of(writer.store, block) > block.nbytes for block in made)
+
+
+class SlowToList(LocalBackend):
+    """A folder that is looked through slowly, as one with very many files."""
+
+    looks = 0
+
+    def items(self, folder: str) -> Iterator[Item]:
+        if folder.startswith("blocks/"):
+            self.looks += 1
+            time.sleep(0.05)
+        return super().items(folder)
+
+
+def test_many_blocks_after_one_are_not_looked_through_for_each(tmp_path: Path) -> None:
+    backend = SlowToList(tmp_path)
+    writer = Writer(BlockStore(backend), 10**9, lambda problem: None)
+    blocks = [block_of(ending(48, end)) for end in range(60)]
+    for block in blocks:
+        writer.write(block)
+    assert backend.looks < 10
+    assert len(writer.store.heads.all()) == len(blocks) - 1, "and all but the first share"
+    assert all(equal(read(writer.store, block), block) for block in blocks)
+
+
+def test_what_was_seen_and_is_gone_since_is_not_shared(tmp_path: Path) -> None:
+    writer = Writer(BlockStore(SlowToList(tmp_path)), 10**9, lambda problem: None)
+    first, second, third = [block_of(ending(48, end)) for end in range(3)]
+    writer.write(first)
+    Writer(BlockStore(LocalBackend(tmp_path)), 10**9, lambda problem: None).reduce(10**9, 0, None)  # another process
+    writer.write(second)
+    writer.write(third)
+    assert all(equal(read(writer.store, block), block) for block in (second, third))
+    assert list(writer.store.heads.all().values()) == [[second.link.key.hex()[:16]]]

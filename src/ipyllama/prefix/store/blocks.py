@@ -17,6 +17,7 @@ import errno
 import json
 import os
 import re
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from numpy.typing import NDArray
 
 from ipyllama.errors import BadOption, BadState, StoreError
 from ipyllama.models import Progress
+from ipyllama.prefix.keys import Link
 from ipyllama.prefix.store.backend import StoreBackend
 from ipyllama.prefix.store.block import (
     Block,
@@ -162,6 +164,10 @@ class BlockStore:
     def quarantine(self, parent: bytes, key: bytes) -> None:
         """Take a damaged block out of the way, to be looked at."""
         self._set_aside(block_name(parent, key))
+
+    def entry(self, link: Link, nbytes: int) -> Entry:
+        """As a listing shows a block that was written just now."""
+        return Entry(block_name(link.parent, link.key), link.key, link.parent.hex()[:16], nbytes, time.time())
 
     def touch(self, name: str) -> None:
         """The block was used now: the clock of the eviction. A read-only folder has none."""

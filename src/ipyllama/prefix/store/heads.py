@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import time
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -27,7 +28,40 @@ SHARED: Final = 16
 """Tokens. Fewer in common are not worth a second file to read."""
 SIBLINGS: Final = 32
 """Blocks after the same one that are looked at for the one with most in common: the latest."""
+PARENTS: Final = 16
+"""Blocks of which it is remembered for a while what follows them."""
 _HEAD: Final = re.compile(r"heads/([0-9a-f]{16})-([0-9a-f]{16})")
+
+
+class _Lately:
+    """The latest blocks after each of some. To look for them takes long where there are many, so it is done for a
+    hundredth of the time at most; in between, what was seen and what was written here since is believed to be all."""
+
+    def __init__(self) -> None:
+        self._seen: dict[bytes, tuple[float, list[Entry]]] = {}
+
+    def after(self, store: BlockStore, parent: bytes) -> list[Entry]:
+        began = time.monotonic()
+        until, entries = self._seen.pop(parent, (0.0, []))
+        if began >= until:
+            entries = sorted(store.children(parent), key=lambda entry: -entry.used)[:SIBLINGS]
+            until = began + 100 * (time.monotonic() - began)
+        self._seen[parent] = until, entries
+        if len(self._seen) > PARENTS:
+            del self._seen[next(iter(self._seen))]
+        return entries
+
+    def wrote(self, parent: bytes, entry: Entry) -> None:
+        if parent in self._seen:
+            entries = self._seen[parent][1]
+            entries.insert(0, entry)
+            del entries[SIBLINGS:]
+
+    def used(self, parent: bytes, entry: Entry) -> None:
+        """It stays among those that are looked at."""
+        entries = self._seen[parent][1]
+        entries.remove(entry)
+        entries.insert(0, entry)
 
 
 class Heads:
@@ -36,6 +70,7 @@ class Heads:
 
     def __init__(self, backend: StoreBackend) -> None:
         self._backend = backend
+        self.lately = _Lately()
 
     def all(self) -> dict[str, list[str]]:
         """The blocks that may hold the beginning, by the block that has it: 16 hex digits of their keys."""
@@ -65,7 +100,10 @@ def write_sharing(store: BlockStore, block: Block, parts: Sequence[memoryview], 
     if head is not None:
         store.heads.add(block.link.key, head.key)
         parts = encode(block, head, rest)
-    return store.write(block, parts)
+    nbytes = store.write(block, parts)
+    if head is None:
+        store.heads.lately.wrote(block.link.parent, store.entry(block.link, nbytes))
+    return nbytes
 
 
 def release(store: BlockStore, entry: Entry) -> int:
@@ -93,8 +131,8 @@ def _shared(store: BlockStore, block: Block, but: str) -> tuple[Head, NDArray[np
     """Which block after the same one begins with the same bits, and what is left then. Of that one all is in its own
     file: nothing is put together from three."""
     link, best, most = block.link, None, SHARED - 1
-    siblings = store.children(link.parent) if len(link.tokens) >= SHARED else ()
-    for entry in sorted(siblings, key=lambda entry: -entry.used)[:SIBLINGS]:
+    siblings = store.heads.lately.after(store, link.parent) if len(link.tokens) >= SHARED else ()
+    for entry in siblings:
         with contextlib.suppress(BadState, OSError):  # damaged, or gone in the meantime
             header = store.header(entry)
             n = common_prefix(header.link.tokens, link.tokens)
@@ -105,6 +143,7 @@ def _shared(store: BlockStore, block: Block, but: str) -> tuple[Head, NDArray[np
         found = store.read(link.parent, best.key) if best is not None else None
         rest = shared_rest(block.state, found.state, len(link.tokens), most) if found is not None else None
         if best is not None and rest is not None:
-            store.touch(best.name)  # it stays among those that are looked at
+            store.touch(best.name)
+            store.heads.lately.used(link.parent, best)
             return Head(best.key, most, rest.nbytes), rest
     return None
