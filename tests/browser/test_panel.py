@@ -137,8 +137,9 @@ def test_answer_again_edit_and_walk(smol: Open) -> None:
     assert [message for message, *_ in told(notebook, 4)] == ["Invent a name.", "Another one."]
 
 
-@pytest.mark.parametrize("way", ["mouse", "keyboard"])
+@pytest.mark.parametrize("way", ["mouse", "keyboard", "slipped"])
 def test_stop(smol: Open, way: str) -> None:
+    """Also where the button moves away from under the mouse before it is let go, as what is written grows."""
     notebook = smol("%llama chat", CHAT + "print(json.dumps([chat.head.finish_reason, len(chat.head.tokens)]))")
     shown = panel(notebook)
     choose(shown, Most_tokens=3000, Temperature=0)
@@ -149,6 +150,11 @@ def test_stop(smol: Open, way: str) -> None:
     stop = shown.get_by_role("button", name="Stop")
     if way == "mouse":
         stop.click()
+    elif way == "slipped":
+        stop.hover()
+        notebook.page.mouse.down()
+        notebook.page.mouse.move(5, 5)
+        notebook.page.mouse.up()
     else:
         field(shown).press("Tab")
         expect(stop).to_be_focused()

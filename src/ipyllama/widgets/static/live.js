@@ -37,10 +37,7 @@ function drawAnswer(answer, el, stop) {
   const line = h("span", { className: "ipl-line" });
   const fill = h("div", { className: "ipl-fill" });
   const bar = h("div", { className: "ipl-progress", role: "progressbar", "aria-valuemin": "0", "aria-valuemax": "100" }, fill);
-  const button = h("button", { className: "ipl-button ipl-stop", type: "button", title: "Stop this answer" });
-  button.append(h("span", { className: "ipl-square", "aria-hidden": "true" }), "Stop");
-  button.addEventListener("click", async () => {
-    button.disabled = true;
+  const button = stopButton("Stop this answer", async () => {
     line.textContent = (await stop()) ? "stopping" : "use the notebook's Stop button: this front end offers no other";
   });
   el.classList.add("ipl-live");

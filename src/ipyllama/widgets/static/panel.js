@@ -248,12 +248,15 @@ function render({ model, el, signal }) {
   field.dataset.key = "message";
   const send = button("Send", "Ask (Enter); Shift+Enter begins a new line", "send", ask);
   send.classList.add("ipl-main");
-  const stop = button("", "Stop this answer", "stop", () => {
-    stop.disabled = true;
-    field.focus(); // it would be lost with the button
-    tell({ kind: "stop" });
-  });
-  stop.append(h("span", { className: "ipl-square", "aria-hidden": "true" }), "Stop");
+  const stop = stopButton(
+    "Stop this answer",
+    () => {
+      setTimeout(() => field.focus()); // it would be lost with the button
+      tell({ kind: "stop" });
+    },
+    KEYS,
+  );
+  stop.dataset.key = "stop";
   const sampling = drawSampling(model, tell, keep);
   const models = drawModels(model, tell);
   const asCells = button("As cells", "The code of cells that ask the same", "cells", () => tell({ kind: "cells" }));

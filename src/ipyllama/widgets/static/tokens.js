@@ -256,12 +256,7 @@ function render({ model, el, signal, shared }) {
   const running = h("section", { className: "ipl-running", hidden: true });
   const label = h("span", {});
   const written = h("div", { className: "ipl-text", role: "log", "aria-live": "polite", "aria-label": "The branch" });
-  const stop = h("button", { className: "ipl-button ipl-stop", type: "button", title: "Stop this branch", ...KEYS });
-  stop.append(h("span", { className: "ipl-square", "aria-hidden": "true" }), "Stop");
-  stop.addEventListener("click", () => {
-    stop.disabled = true;
-    say(model, { kind: "stop" });
-  });
+  const stop = stopButton("Stop this branch", () => say(model, { kind: "stop" }), KEYS);
   running.append(h("div", { className: "ipl-title" }, label, stop), written);
   const problem = h("div", { className: "ipl-problem", role: "alert", hidden: true });
   el.append(h("div", { className: "ipl-bar" }, drawToggle(el, model), drawLegend()), answers, problem, running);

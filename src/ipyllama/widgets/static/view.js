@@ -111,6 +111,21 @@ function h(tag, properties = {}, ...children) {
   return el;
 }
 
+// A button that ends what is being written. It acts when it is pressed, not when it is let go: what is written pushes
+// it away from under the pointer.
+function stopButton(title, end, properties = {}) {
+  const made = h("button", { className: "ipl-button ipl-stop", type: "button", title, ...properties });
+  made.append(h("span", { className: "ipl-square", "aria-hidden": "true" }), "Stop");
+  const act = () => {
+    if (made.disabled) return;
+    made.disabled = true;
+    end();
+  };
+  made.addEventListener("pointerdown", (event) => event.button === 0 && act());
+  made.addEventListener("click", act); // by keyboard, or by a program that reads the page
+  return made;
+}
+
 // Tell the kernel something, also while a cell runs: on the control channel, where front end and kernel have it (say.py).
 function say(model, content) {
   const kernel = model.widget_manager?.kernel;
