@@ -191,13 +191,10 @@ class Chat(Conversation):
             if not isinstance(where.get(key), str | None):
                 raise BadOption(f"{key} must be a text or None: got {type(where[key]).__name__}")
         after = where.get("after", ...)
-        cuts = dict.fromkeys(accumulate(map(len, parts[:-1])))
         message = "".join(parts)
-        place = Place(
-            message=message,
-            cuts=tuple(cut for cut in cuts if 0 < cut < len(message)),
-            **{key: where[key] for key in _PLACE & where.keys()},
-        )
+        cuts = set(accumulate(map(len, parts))) - {0, len(message)}
+        known = {key: where[key] for key in _PLACE & where.keys()}
+        place = Place(message=message, cuts=tuple(sorted(cuts)), **known)
         if place.name is not None:
             check_name(place.name)
         owned = self._tree.owned_by(place.cell, place.name)

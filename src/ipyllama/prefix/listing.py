@@ -120,11 +120,14 @@ def root_name(memory: PrefixMemory) -> str:
 def _delete(store: BlockStore, entries: Sequence[Entry]) -> None:
     try:
         with store.locked():
-            sharing = store.heads.all()
+            sharing, holding = store.heads.all(), store.heads.holding()
             freed = 0  # what shares a beginning goes before the block that holds it
             for entry in sorted(entries, key=lambda entry: entry.short not in sharing):
-                freed += entry.nbytes - release(store, entry)
+                if entry.short in holding:
+                    freed -= release(store, entry)
+                    holding = store.heads.holding()
                 store.delete(entry)
+                freed += entry.nbytes
             if usage := store.usage():
                 store.set_usage(replace(usage, nbytes=usage.nbytes - freed))
     except OSError as error:

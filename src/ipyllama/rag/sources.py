@@ -197,9 +197,8 @@ def _cells(table: Any) -> Iterator[Source | Unusable]:
         else:
             empty.append(name)
     if empty:
-        yield Unusable(
-            clean(empty[0]), "there is no text in it" + (f", nor in {len(empty) - 1:,} more" * (len(empty) > 1))
-        )
+        more = f", nor in {len(empty) - 1:,} more" if len(empty) > 1 else ""
+        yield Unusable(clean(empty[0]), f"there is no text in it{more}")
 
 
 def _rows(table: Any) -> Iterator[tuple[str, Any, dict[str, Any]]]:

@@ -11,6 +11,7 @@ from typing import Any, Final
 import traitlets
 
 from ipyllama.chat import Chat, Turn
+from ipyllama.chat.turn import Message
 from ipyllama.display.conversation import Said, conversation_bundle, conversation_title, said
 from ipyllama.display.reply import answer_html
 from ipyllama.display.stream import ReplyStream
@@ -192,7 +193,7 @@ class ChatPanel(PlayView):
         self.chat.goto(self._turn(turn))
         self._follow()
 
-    def _answer(self, text: str | list[str], where: dict[str, Any], options: GenerateOptions) -> bool:
+    def _answer(self, text: Message, where: dict[str, Any], options: GenerateOptions) -> bool:
         """Whether anything was answered."""
         self.problem = ""
         try:

@@ -215,8 +215,16 @@ def _sound(header: Header) -> bool:
         and header.nbytes >= 0
         and 0 <= header.seconds < math.inf
         and (probe is None or (len(probe.ids) == len(probe.logits) and min(probe.ids, default=0) >= 0))
-        and (head is None or (0 < head.n_tokens <= len(link.tokens) and 0 <= head.rest <= header.nbytes))
-        and (head is None or (len(head.key) == KEY_BYTES and head.key != link.key))
+        and (head is None or _sound_head(head, header))
+    )
+
+
+def _sound_head(head: Head, header: Header) -> bool:
+    return (
+        len(head.key) == KEY_BYTES
+        and head.key != header.link.key
+        and 0 < head.n_tokens <= len(header.link.tokens)
+        and 0 <= head.rest <= header.nbytes
     )
 
 

@@ -12,10 +12,8 @@ from ipyllama.prefix.store.blocks import Entry
 
 HALF_LIFE: Final = 7 * 86400.0
 """Seconds without use after which a block is worth half."""
-
-
 Beginnings = Mapping[str, Sequence[str]]
-"""As `BlockStore.heads` gives them."""
+"""As `Heads.all` gives them."""
 
 
 def stands_on(entry: Entry, heads: Beginnings) -> list[str]:

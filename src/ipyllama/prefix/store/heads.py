@@ -10,6 +10,7 @@ import contextlib
 import re
 import time
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -17,8 +18,9 @@ from numpy.typing import NDArray
 
 from ipyllama.errors import BadState
 from ipyllama.ledger import common_prefix
+from ipyllama.prefix.keys import Link
 from ipyllama.prefix.store.backend import StoreBackend
-from ipyllama.prefix.store.block import Block, Head, encode
+from ipyllama.prefix.store.block import Block, Head, Origin, encode
 from ipyllama.prefix.store.rows import shared_rest
 
 if TYPE_CHECKING:
@@ -33,35 +35,53 @@ PARENTS: Final = 16
 _HEAD: Final = re.compile(r"heads/([0-9a-f]{16})-([0-9a-f]{16})")
 
 
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """A block of which all was in its own file when it was looked at."""
+
+    entry: Entry
+    link: Link
+    origin: Origin
+
+    @classmethod
+    def seen(cls, store: BlockStore, entry: Entry) -> _Whole | None:
+        with contextlib.suppress(BadState, OSError):  # damaged, or gone in the meantime
+            header = store.header(entry)
+            return cls(entry, header.link, header.origin) if header.head is None else None
+        return None
+
+
 class _Lately:
-    """The latest blocks after each of some. To look for them takes long where there are many, so it is done for a
+    """The latest whole blocks after each of some. To look for them takes long where there are many, so it is done for a
     hundredth of the time at most; in between, what was seen and what was written here since is believed to be all."""
 
     def __init__(self) -> None:
-        self._seen: dict[bytes, tuple[float, list[Entry]]] = {}
+        self._seen: dict[bytes, tuple[float, list[_Whole]]] = {}
 
-    def after(self, store: BlockStore, parent: bytes) -> list[Entry]:
+    def after(self, store: BlockStore, parent: bytes) -> list[_Whole]:
         began = time.monotonic()
-        until, entries = self._seen.pop(parent, (0.0, []))
+        until, blocks = self._seen.pop(parent, (0.0, []))
         if began >= until:
             entries = sorted(store.children(parent), key=lambda entry: -entry.used)[:SIBLINGS]
+            found = (_Whole.seen(store, entry) for entry in entries)
+            blocks = [block for block in found if block is not None and block.link.parent == parent]
             until = began + 100 * (time.monotonic() - began)
-        self._seen[parent] = until, entries
+        self._seen[parent] = until, blocks
         if len(self._seen) > PARENTS:
             del self._seen[next(iter(self._seen))]
-        return entries
+        return blocks
 
-    def wrote(self, parent: bytes, entry: Entry) -> None:
-        if parent in self._seen:
-            entries = self._seen[parent][1]
-            entries.insert(0, entry)
-            del entries[SIBLINGS:]
+    def wrote(self, block: _Whole) -> None:
+        if block.link.parent in self._seen:
+            blocks = self._seen[block.link.parent][1]
+            blocks.insert(0, block)
+            del blocks[SIBLINGS:]
 
-    def used(self, parent: bytes, entry: Entry) -> None:
+    def used(self, block: _Whole) -> None:
         """It stays among those that are looked at."""
-        entries = self._seen[parent][1]
-        entries.remove(entry)
-        entries.insert(0, entry)
+        blocks = self._seen[block.link.parent][1]
+        blocks.remove(block)
+        blocks.insert(0, block)
 
 
 class Heads:
@@ -79,6 +99,10 @@ class Heads:
             if match := _HEAD.fullmatch(item.name):
                 found.setdefault(match[1], []).append(match[2])
         return found
+
+    def holding(self) -> set[str]:
+        """16 hex digits of the blocks that may hold another's beginning."""
+        return {head for heads in self.all().values() for head in heads}
 
     def add(self, key: bytes, head: bytes) -> None:
         self._backend.write(f"heads/{key.hex()[:16]}-{head.hex()[:16]}", (), durable=False)
@@ -102,7 +126,7 @@ def write_sharing(store: BlockStore, block: Block, parts: Sequence[memoryview], 
         parts = encode(block, head, rest)
     nbytes = store.write(block, parts)
     if head is None:
-        store.heads.lately.wrote(block.link.parent, store.entry(block.link, nbytes))
+        store.heads.lately.wrote(_Whole(store.entry(block.link, nbytes), block.link, block.origin))
     return nbytes
 
 
@@ -130,20 +154,20 @@ def release(store: BlockStore, entry: Entry) -> int:
 def _shared(store: BlockStore, block: Block, but: str) -> tuple[Head, NDArray[np.uint8]] | None:
     """Which block after the same one begins with the same bits, and what is left then. Of that one all is in its own
     file: nothing is put together from three."""
-    link, best, most = block.link, None, SHARED - 1
+    link = block.link
     siblings = store.heads.lately.after(store, link.parent) if len(link.tokens) >= SHARED else ()
-    for entry in siblings:
-        with contextlib.suppress(BadState, OSError):  # damaged, or gone in the meantime
-            header = store.header(entry)
-            n = common_prefix(header.link.tokens, link.tokens)
-            fits = header.head is None and header.link.parent == link.parent and header.link.key != link.key
-            if fits and header.origin == block.origin and n > most and entry.short != but:
-                best, most = entry, n
+    alike = [
+        (common_prefix(other.link.tokens, link.tokens), other)
+        for other in siblings
+        if other.origin == block.origin and other.link.key != link.key and other.entry.short != but
+    ]
+    likest = sorted((each for each in alike if each[0] >= SHARED), key=lambda each: -each[0])
+    n, best = next((each for each in likest if _Whole.seen(store, each[1].entry) == each[1]), (0, None))
     with contextlib.suppress(BadState):
-        found = store.read(link.parent, best.key) if best is not None else None
-        rest = shared_rest(block.state, found.state, len(link.tokens), most) if found is not None else None
+        found = store.read(link.parent, best.link.key) if best is not None else None
+        rest = shared_rest(block.state, found.state, len(link.tokens), n) if found is not None else None
         if best is not None and rest is not None:
-            store.touch(best.name)
-            store.heads.lately.used(link.parent, best)
-            return Head(best.key, most, rest.nbytes), rest
+            store.touch(best.entry.name)
+            store.heads.lately.used(best)
+            return Head(best.link.key, n, rest.nbytes), rest
     return None
