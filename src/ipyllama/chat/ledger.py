@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import accumulate
 from typing import Final, Protocol
 
@@ -110,39 +111,34 @@ def _begin(vocab: Vocabulary, text: str) -> Ledger:
 
 def _cut(vocab: Vocabulary, ledger: Ledger, text: str, message: str, cuts: Sequence[int]) -> Ledger:
     """The same tokens, with a segment of its own for what ends at each of these places of `message`, with which `text`
-    ends, as far as that is worth a step."""
+    ends, or beside white space there, as far as that is worth a step."""
     at = text.rfind(message.strip())
     if at < 0 or not ledger.segments or ledger.segments[-1].sampled:
         return ledger
-    *before, last = ledger.segments
-    begins, known, found = at - (len(message) - len(message.lstrip())), (len(text), len(last.tokens)), [0] * len(cuts)
+    *earlier, last = ledger.segments
+    begins, found = at - (len(message) - len(message.lstrip())), [0] * len(cuts)
+    known = len(text), len(last.tokens)
     for i in reversed(range(len(cuts))):  # from the end, so that no text is tokenised again for each place
-        found[i], known = _n_before(vocab, last.tokens, text, max(at, begins + cuts[i]), known)
-    done, cut = 0, Ledger(tuple(before))
+        place = max(at, begins + cuts[i])
+        before, after = len(text[:place].rstrip()), len(text) - len(text[place:].lstrip())
+        count = cache(partial(_n_before, vocab, last.tokens, text, known))
+        found[i] = next((n for start in (place, after, before) if (n := count(start)) is not None), 0)
+        if i > 0 and (n := count(before)) is not None:  # white space may be read in another way where nothing follows
+            known = before, n
+    done, cut = 0, Ledger(tuple(earlier))
     for n in found:
         if n - done >= WORTH:
             cut, done = cut.append_prompt(last.tokens[done:n]), n
     return cut.append_prompt(last.tokens[done:])
 
 
-def _n_before(
-    vocab: Vocabulary, tokens: Sequence[int], text: str, at: int, known: tuple[int, int]
-) -> tuple[int, tuple[int, int]]:
-    """How many of the last `tokens` of `text` stand before the place `at`, or beside white space there; 0 where a token
-    goes over it. `known` is a later place and how many stand before that; it comes with the nearest one known now, no
-    white space before it: that may be read in another way where nothing follows."""
+def _n_before(vocab: Vocabulary, tokens: Sequence[int], text: str, known: tuple[int, int], start: int) -> int | None:
+    """How many of the last `tokens` of `text` stand before the place `start`; None where a token goes over it. `known`
+    is a later place, and how many stand before that."""
     until, n_until = known
-
-    def count(start: int) -> int | None:
-        tail = tokenize_after(vocab, text[start:until])
-        n = n_until - len(tail)
-        return n if n >= 0 and list(tokens[n:n_until]) == tail else None
-
-    before, after = len(text[:at].rstrip()), len(text) - len(text[at:].lstrip())
-    counts = {start: count(start) for start in (before, at, after)}
-    n_before = counts[before]
-    n = next((n for n in (counts[at], counts[after], n_before) if n is not None), 0)
-    return n, known if n_before is None else (before, n_before)
+    tail = tokenize_after(vocab, text[start:until])
+    n = n_until - len(tail)
+    return n if n >= 0 and list(tokens[n:n_until]) == tail else None
 
 
 def _rebuild(vocab: Vocabulary, layout: Layout, turns: Sequence[Turn]) -> Ledger:
