@@ -96,11 +96,41 @@ def test_the_keyboard(kept: Any) -> None:
     button(kept, "Undo").focus()
     keys.press("Enter")
     expect(rows(kept)).to_have_count(2)
+    expect(view(kept).locator(".ipl-row:focus")).to_have_count(1)  # the button is gone
     view(kept).get_by_role("searchbox").focus()
     keys.type("pinned")
     expect(rows(kept)).to_have_count(1)
     keys.type(" not")
     expect(view(kept)).to_contain_text("None of 2 prefixes fits the filter.")
+
+
+LEAVE_AND_COME_BACK = """field => {
+    document.activeElement.blur();
+    return new Promise(resolve => setTimeout(() => resolve(field.focus())));
+}"""
+
+
+def test_who_is_back_before_the_static_form_is_replaced_goes_on_typing(kept: Any) -> None:
+    page, gone = kept.page, "view => !view.isConnected"
+    view(kept).locator("[aria-selected=true]").focus()
+    page.keyboard.press("p")
+    expect(rows(kept).filter(has_text="yes")).to_have_count(1)
+    drawn, wanted = view(kept).element_handle(), view(kept).get_by_role("searchbox")
+    wanted.evaluate(LEAVE_AND_COME_BACK)
+    page.keyboard.type("pin")
+    page.wait_for_function(gone, arg=drawn)
+    page.keyboard.type("ned")
+    expect(wanted).to_have_value("pinned")
+    expect(rows(kept)).to_have_count(1)
+    button(kept, "Unpin").press("Enter")
+    expect(rows(kept)).to_have_count(0)
+    drawn, limit = view(kept).element_handle(), view(kept).get_by_role("textbox", name="Limit")
+    limit.evaluate(LEAVE_AND_COME_BACK)
+    limit.fill("34M")
+    page.keyboard.press("Home")
+    page.wait_for_function(gone, arg=drawn)
+    page.keyboard.type("12")
+    expect(limit).to_have_value("1234M")
 
 
 def test_limit_and_verify(kept: Any) -> None:

@@ -210,13 +210,13 @@ function render({ model, el, signal }) {
   for (const name of ["said", "problem", "undoable"]) model.on(`change:${name}`, drawSaid);
   model.on("change:question", drawQuestion);
   model.on("change:reading", drawReading);
-  tellWhenLeft(model, el, signal);
   const scroll = memo.scroll;
   drawFacts();
   drawQuestion();
   drawReading();
   drawRows();
   if (scroll) body.scrollTop = scroll;
+  followReader(model, el, signal);
   return list.close;
 }
 

@@ -144,9 +144,9 @@ function render({ model, el, signal }) {
   }
   model.on("change:state", update);
   model.on("change:busy", enable);
-  tellWhenLeft(model, el, signal);
   update();
   tellProblem(model, problem);
+  followReader(model, el, signal);
 }
 
 export default live(render);

@@ -2,7 +2,6 @@
 
 // What a view has that the kernel does not know. It outlives the view, which is drawn anew when its static form changes.
 const kept = new Map(); // slot -> { draft, scroll, open, focus, left }: a text, pixels, a boolean, a key, a time
-const REDRAWN = 1000; // ms in which a view that went and came again is the same to its reader
 const PATIENCE = 700; // ms after which a kernel that does not answer is busy
 const BOTTOM = 30; // px
 

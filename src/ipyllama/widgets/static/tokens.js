@@ -298,10 +298,10 @@ function render({ model, el, signal, shared }) {
     problem.textContent = model.get("problem");
     problem.hidden = !problem.textContent;
   });
-  tellWhenLeft(model, el, signal);
   more();
   grow();
   tellProblem(model, problem);
+  followReader(model, el, signal);
 }
 
 export default live(render, collect);

@@ -293,11 +293,11 @@ function render({ model, el, signal }) {
   };
   model.on("change:said", drawSaid);
   model.on("change:problem", drawSaid);
-  tellWhenLeft(model, el, signal);
   const scroll = memo.scroll;
   drawRows();
   drawSaid();
   if (scroll) tree.scrollTop = scroll; // before the drawing that came before this one
+  followReader(model, el, signal);
   return () => {
     clearTimeout(asking);
     timers.forEach(clearTimeout);
