@@ -351,6 +351,7 @@ def test_models_can_be_chosen(smol: Open, tiny: Callable[[str], Any]) -> None:
     expect(picker.locator("option", has_text="tiny-llama-bigram")).to_have_count(1, timeout=30_000)
     picker.select_option(label="tiny-llama-bigram")
     expect(picker).to_be_enabled(timeout=30_000)
+    expect(picker).to_be_focused()
     turn = ask(shown, "abc", 2)
     expect(turn.locator(".ipl-said")).to_contain_text("a")
     assert told(notebook, 2) == [True, 2]

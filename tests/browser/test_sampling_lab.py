@@ -94,6 +94,22 @@ print(json.dumps(list(reply.tokens)))"""
     assert state(notebook, 4)[0][:-1] == tokens[:-1]
 
 
+def test_the_keyboard(open_lab: Open) -> None:
+    notebook, view = open_lab()
+    drawn, keys = view.locator(".ipl-drawn span"), notebook.page.keyboard
+    draw = view.get_by_role("button", name="Draw", exact=True)
+    draw.focus()
+    for number in (1, 2, 3):
+        expect(draw).to_be_enabled()
+        keys.press("Enter")
+        expect(drawn).to_have_count(number)
+    view.get_by_role("button", name="Undo").focus()
+    for number in (2, 1, 0):
+        keys.press("Enter")
+        expect(drawn).to_have_count(number)
+    expect(view.locator(":focus")).to_have_count(1)
+
+
 def test_a_new_seed_draws_something_else(open_lab: Open) -> None:
     notebook, view = open_lab(STATE)
     seed = view.get_by_label("seed")

@@ -104,6 +104,13 @@ def test_the_keyboard(talk: Any) -> None:
     button(talk, "Undo").focus()
     keys.press("Enter")
     expect(row(talk, "storm")).to_have_attribute("aria-current", "true")
+    row(talk, "village").click()
+    button(talk, "Go to").press("Enter")
+    expect(row(talk, "village")).to_have_attribute("aria-current", "true")
+    expect(row(talk, "village")).to_be_focused()  # that button can do nothing now
+    button(talk, "Remove").press("Enter")
+    expect(row(talk, "village")).to_have_count(0)
+    expect(talk.out(TREE).locator("button:focus")).to_have_count(1)
 
 
 def test_it_follows_the_conversation_and_says_where_turns_are_kept(talk: Any) -> None:

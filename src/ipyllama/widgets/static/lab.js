@@ -94,7 +94,7 @@ function render({ model, el, signal }) {
   const before = h("span", {});
   const drawn = h("span", { className: "ipl-drawn", "aria-live": "polite" });
   const context = h("div", { className: "ipl-context", tabIndex: 0, role: "group", "aria-label": "The text so far" }, before, drawn, h("span", { className: "ipl-caret", "aria-hidden": "true" }));
-  const draws = [1, 10].map((n) => button(n === 1 ? "Draw" : `Draw ${n}`, n === 1 ? "Draw the next token and append it" : `Draw ${n} tokens and append them`, () => say(model, { kind: "draw", n })));
+  const draws = [1, 10].map((n) => button(n === 1 ? "Draw" : `Draw ${n}`, n === 1 ? "Draw the next token and append it" : `Draw ${n} tokens and append them`, () => model.get("busy") || say(model, { kind: "draw", n })));
   draws[0].classList.add("ipl-first");
   const undo = button("Undo", "Take the last token back", () => say(model, { kind: "undo" }));
   const seed = h("input", { type: "number", min: 0, max: 4294967294, step: 1, className: "ipl-seed", ...KEYS });
@@ -139,7 +139,10 @@ function render({ model, el, signal }) {
   }
   function enable() {
     const { ended, drawn } = model.get("state");
-    for (const each of draws) each.disabled = ended || model.get("busy");
+    for (const each of draws) {
+      each.disabled = ended;
+      each.setAttribute("aria-disabled", String(ended || model.get("busy"))); // a moment: it keeps the focus
+    }
     undo.disabled = drawn.length === 0;
   }
   model.on("change:state", update);

@@ -358,13 +358,17 @@ function render({ model, el, signal }) {
   });
   model.on("change:title", () => (title.textContent = model.get("title")));
   model.on("change:sampling", sampling.fill);
-  model.on("change:model", () => model.get("model") && models.settle());
+  const settle = () => {
+    models.settle();
+    focusAgain();
+  };
+  model.on("change:model", () => model.get("model") && settle());
   model.on("change:models", models.fill);
   model.on("change:doing", () => (status.textContent = model.get("doing")));
   tellProblem(model, problem);
   model.on("change:problem", () => {
     sampling.fill();
-    models.settle();
+    settle();
   });
   model.on("msg:custom", (said) => {
     switch (said.kind) {
