@@ -13,10 +13,13 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import nbformat
+import psutil
 from playwright.sync_api import Locator, Page, expect
 
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
@@ -103,6 +106,20 @@ class Lab:
         while sessions := self.api("sessions"):  # two of them may have one kernel, and end with it
             self.api(f"sessions/{sessions[0]['id']}", "DELETE")
 
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """The kernels do nothing for as long, as one that is busy."""
+        processes = psutil.Process(self.process.pid).children(recursive=True)
+        kernels = [each for each in processes if "ipykernel_launcher" in each.cmdline()]
+        assert kernels
+        for kernel in kernels:
+            kernel.suspend()
+        try:
+            yield
+        finally:
+            for kernel in kernels:
+                kernel.resume()
+
     def wait_for_kernel(self, page: Page) -> None:
         page.wait_for_function(_READY, timeout=START * 1000)  # the toolbar says idle before there is a kernel
 
@@ -150,10 +167,12 @@ class Notebook:
     def out(self, index: int) -> Locator:
         return self.cell(index).locator(".jp-Cell-outputArea")
 
+    def code(self, index: int) -> Locator:
+        return self.cell(index).locator(".cm-content")
+
     def run(self, index: int, *, wait: bool = True) -> None:
-        code = self.cell(index).locator(".cm-content")
-        code.click()
-        code.press("Control+Enter")  # a view may take the focus in between
+        self.code(index).click()
+        self.code(index).press("Control+Enter")  # a view may take the focus in between
         if wait:
             self.done(index)
         else:

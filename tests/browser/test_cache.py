@@ -157,6 +157,24 @@ def test_limit_and_verify(kept: Any) -> None:
     assert state(kept).endswith("1024")
 
 
+def test_a_question_takes_no_keys_from_who_is_elsewhere(kept: Any) -> None:
+    limit, question = view(kept).get_by_role("textbox", name="Limit"), view(kept).get_by_role("alertdialog")
+    before = state(kept)
+    limit.fill("1k")
+    limit.press("Enter")
+    expect(button(kept, "Keep it")).to_be_focused()  # Enter once more deletes nothing
+    kept.page.keyboard.press("Enter")
+    expect(question).to_have_count(0)
+    limit.fill("1k")
+    with kept.lab.frozen():
+        limit.press("Enter")
+        kept.code(VIEW).click()
+    expect(question).to_be_visible()
+    kept.page.keyboard.type("\n ")
+    expect(question).to_be_visible()
+    assert state(kept) == before
+
+
 def test_a_reopened_notebook_shows_the_static_form(kept: Any) -> None:
     (_, saved) = kept.save().cells[VIEW].outputs
     assert set(saved.data) == {"text/plain", "text/html"}

@@ -229,6 +229,12 @@ def test_it_becomes_cells(bigram: Open) -> None:
     expect(cells.get_by_role("status")).to_have_text("2 cells inserted below")
     cells.get_by_role("button", name="Close").click()
     expect(cells).to_be_hidden()
+    with notebook.lab.frozen():
+        shown.get_by_role("button", name="As cells").click()
+        notebook.code(2).click()
+    expect(cells).to_be_visible()
+    expect(notebook.code(2)).to_be_focused()
+    cells.get_by_role("button", name="Close").click()
     notebook.run(2)
     notebook.run(3)
     assert [turn[:2] for turn in told(notebook, 4)] == [turn[:2] for turn in before]

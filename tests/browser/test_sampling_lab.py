@@ -75,6 +75,28 @@ def test_many_moves_of_a_slider_end_where_it_does(open_lab: Open) -> None:
     assert state(notebook, 2)[1] == value
 
 
+def test_a_slider_does_not_go_back_while_the_kernel_is_busy(open_lab: Open) -> None:
+    notebook, view = open_lab(STATE)
+    slider = view.get_by_role("slider", name="top-k")
+    slider.evaluate("""slider => {
+        const { get, set } = Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value");
+        window.set = [];
+        Object.defineProperty(slider, "value", {
+            get: () => get.call(slider),
+            set: value => (window.set.push(Number(value)), set.call(slider, value)),
+        });
+    }""")
+    slider.focus()
+    with notebook.lab.frozen():
+        for _ in range(4):
+            notebook.page.keyboard.press("ArrowRight")
+            notebook.page.wait_for_timeout(100)
+        notebook.page.wait_for_timeout(600)
+    expect(view.get_by_role("columnheader", name="top-k")).to_contain_text("44 left")
+    assert set(notebook.page.evaluate("window.set")) <= {44}
+    assert state(notebook, 2)[1] == 44
+
+
 def test_draws_are_those_of_an_answer(open_lab: Open) -> None:
     answer = """reply = llm.complete("The capital of France is", temperature=1.0, seed=1, max_tokens=11)
 print(json.dumps(list(reply.tokens)))"""

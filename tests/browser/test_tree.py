@@ -113,6 +113,16 @@ def test_the_keyboard(talk: Any) -> None:
     expect(talk.out(TREE).locator("button:focus")).to_have_count(1)
 
 
+def test_a_name_that_is_being_written_when_one_goes_elsewhere(talk: Any) -> None:
+    row(talk, "storm").click()
+    talk.page.keyboard.press("F2")
+    talk.page.keyboard.type("gale")
+    button(talk, "Undo").focus()
+    expect(row(talk, "gale")).to_be_visible()
+    expect(button(talk, "Undo")).to_be_focused()
+    assert state(talk) == "head feast ['village', 'gale', 'feast']"
+
+
 def test_it_follows_the_conversation_and_says_where_turns_are_kept(talk: Any) -> None:
     talk.run(MORE)
     expect(talk.out(TREE).get_by_role("treeitem")).to_have_count(4)

@@ -46,7 +46,8 @@ function render({ model, el, signal }) {
   const undo = button("Undo", "Do not delete it", () => send("undo"));
   const asked = h("span", {});
   const yes = button("Delete it", "Set the limit, and delete what has no room", () => send("limit", { limit: model.get("question").limit, sure: true }));
-  const question = h("div", { className: "ipl-bar ipl-question", role: "alertdialog", "aria-label": "Delete what has no room?" }, asked, yes, button("Keep it", "Leave the limit as it is", () => send("keep")));
+  const no = button("Keep it", "Leave the limit as it is", () => send("keep"));
+  const question = h("div", { className: "ipl-bar ipl-question", role: "alertdialog", "aria-label": "Delete what has no room?" }, asked, yes, no);
   const doing = h("span", { className: "ipl-doing" });
   const fill = h("div", { className: "ipl-fill" });
   const bar = h("div", { className: "ipl-progress", role: "progressbar", "aria-valuemin": "0", "aria-valuemax": "100" }, fill);
@@ -156,7 +157,7 @@ function render({ model, el, signal }) {
     const { line } = model.get("question");
     question.hidden = !line;
     asked.textContent = line ?? "";
-    if (line) yes.focus();
+    if (line && isReading(el)) no.focus();
   }
   function drawReading() {
     const { label, line, share } = model.get("reading");

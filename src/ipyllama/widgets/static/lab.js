@@ -34,11 +34,11 @@ function drawHead(option, change) {
     value.textContent = now === about.off ? "off" : String(now);
     slider.setAttribute("aria-valuetext", value.textContent);
   }
-  function update(column, options, moving) {
+  function update(column, options, asked) {
     name.textContent = about?.label ?? column.name;
     effect.replaceChildren(h("div", {}, column.off ? "nothing gone" : column.left), h("div", {}, column.gone));
     head.classList.toggle("ipl-off", column.off);
-    if (!about || moving) return;
+    if (!about || asked) return;
     const now = options[option];
     slider.max = Math.max(about.max, now);
     slider.min = Math.min(about.min, now);
@@ -74,7 +74,7 @@ function drawRow(append) {
 
 function render({ model, el, signal }) {
   el.classList.add("ipl-lab", ...NO_MATH);
-  let moving = 0; // when a slider was moved last
+  const asked = new Map(); // what the kernel has not told back yet: a slider that is moved does not go back to where it was
   let waiting = null;
   let timer = 0;
   function send() {
@@ -85,7 +85,7 @@ function render({ model, el, signal }) {
     timer = setTimeout(send, PAUSE);
   }
   function change(options) {
-    moving = performance.now();
+    for (const [option, value] of Object.entries(options)) asked.set(option, value);
     waiting = { ...waiting, ...options };
     if (!timer) send();
   }
@@ -125,8 +125,8 @@ function render({ model, el, signal }) {
       heads = state.columns.map((column) => drawHead(column.option, change));
       headRow.replaceChildren(headRow.firstChild, ...heads.map(({ head }) => head));
     }
-    const busy = performance.now() - moving < 500;
-    heads.forEach(({ update }, number) => update(state.columns[number], state.options, busy));
+    for (const [option, value] of asked) if (state.options[option] === value) asked.delete(option);
+    heads.forEach(({ update }, number) => update(state.columns[number], state.options, asked.has(state.columns[number].option)));
     while (rows.length < state.rows.length) {
       rows.push(drawRow((token) => say(model, { kind: "append", token })));
       body.append(rows.at(-1).row);
@@ -147,6 +147,7 @@ function render({ model, el, signal }) {
   }
   model.on("change:state", update);
   model.on("change:busy", enable);
+  model.on("change:problem", () => model.get("problem") && asked.clear()); // and the sliders go back
   update();
   tellProblem(model, problem);
   followReader(model, el, signal);

@@ -196,7 +196,7 @@ function insertBelow(notebook, slot, codes) {
   notebook.insertCells(at < 0 ? notebook.cells.length : at + 1, cells);
 }
 
-function drawCells(model, slot, close) {
+function drawCells(model, slot, close, mayTakeFocus) {
   const code = h("pre", { className: "ipl-code", tabIndex: 0 });
   const done = h("span", { className: "ipl-line", role: "status" });
   let cells = [];
@@ -221,7 +221,7 @@ function drawCells(model, slot, close) {
       insert.disabled = copy.disabled = !codes.length;
       done.textContent = "";
       el.hidden = false;
-      (codes.length ? copy : end).focus();
+      if (mayTakeFocus()) (codes.length ? copy : end).focus();
     },
   };
 }
@@ -259,10 +259,11 @@ function render({ model, el, signal }) {
   const sampling = drawSampling(model, tell, keep);
   const models = drawModels(model, tell);
   const asCells = button("As cells", "The code of cells that ask the same", "cells", () => tell({ kind: "cells" }));
-  const cells = drawCells(model, slot, () => {
+  const close = () => {
     cells.el.hidden = true;
     asCells.focus();
-  });
+  };
+  const cells = drawCells(model, slot, close, () => isReading(el));
   const title = h("span", { className: "ipl-name" });
   el.append(
     h("div", { className: "ipl-bar" }, title, models.select, sampling.fold, asCells),

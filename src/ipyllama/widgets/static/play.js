@@ -40,6 +40,9 @@ function followReader(model, el, signal) {
   lost.delete(slot);
 }
 
+// Nobody has gone elsewhere while the kernel was asked: keys that are meant for a cell shall not press a button here.
+const isReading = (el) => document.activeElement === document.body || el.contains(document.activeElement);
+
 const takesFocus = (element) => element && !element.disabled && element.checkVisibility();
 
 // To the row that is looked at, or to the first that can be pressed.

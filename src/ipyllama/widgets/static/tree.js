@@ -207,22 +207,22 @@ function render({ model, el, signal }) {
     const field = h("input", { className: "ipl-field", type: "text", value: row.name, "aria-label": `Name of turn ${row.number}`, placeholder: "name", ...KEYS });
     const name = item.querySelector(".ipl-name");
     let open = true; // a field that is removed loses the focus, too
-    const end = (save) => {
+    const end = (save, { focus }) => {
       if (!open) return;
       open = false;
       if (save && field.value.trim() !== row.name) say(model, { kind: "rename", turn: row.id, name: field.value });
       field.remove();
       if (name) name.hidden = false;
       list.paint();
-      list.focus();
+      if (focus) list.focus();
     };
     field.addEventListener("keydown", (event) => {
       event.stopPropagation();
       if (event.isComposing) return;
-      if (event.key === "Enter") end(true);
-      if (event.key === "Escape") end(false);
+      if (event.key === "Enter") end(true, { focus: true });
+      if (event.key === "Escape") end(false, { focus: true });
     });
-    field.addEventListener("blur", () => end(false));
+    field.addEventListener("blur", () => end(true, { focus: false })); // the reader is elsewhere by now
     if (name) name.hidden = true;
     item.querySelector(".ipl-number").after(field);
     field.focus();
