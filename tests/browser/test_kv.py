@@ -50,6 +50,21 @@ def test_a_cell_tells_its_token_to_mouse_and_keyboard(bigram: Open) -> None:
     assert notebook.page.evaluate("() => document.activeElement.tagName") == "CANVAS"
 
 
+def test_who_goes_from_cell_to_cell_goes_on_when_the_static_form_is_replaced(bigram: Open) -> None:
+    notebook = bigram(SHOW, "%%llama --raw -n 20\nabc")
+    notebook.run(1)
+    notebook.run(2)
+    canvas, tip = notebook.out(1).locator("canvas"), notebook.out(1).locator(".ipl-kv-tip")
+    drawn = canvas.element_handle()
+    canvas.press("Home")
+    canvas.press("ArrowRight")
+    expect(tip).to_have_text(re.compile("^cell 1: "))
+    notebook.page.wait_for_function("canvas => !canvas.isConnected", arg=drawn)
+    expect(tip).to_have_text(re.compile("^cell 1: "))
+    notebook.page.keyboard.press("ArrowRight")
+    expect(tip).to_have_text(re.compile("^cell 2: "))
+
+
 def test_it_is_saved_static_and_comes_back_live(bigram: Open) -> None:
     notebook = bigram("%%llama --raw -n 20\nabc", SHOW)
     notebook.run(1)

@@ -9,7 +9,7 @@ const number = new Intl.NumberFormat("en");
 
 // The state of the context, kept for all views of it.
 function follow({ model }) {
-  const context = { tokens: new Int32Array(0), pieces: {}, listeners: new Set() };
+  const context = { tokens: new Int32Array(0), pieces: {}, at: -1, listeners: new Set() };
   const take = (message, tokens) => {
     const { total, runs, note } = message;
     const all = new Int32Array((message.keep ?? 0) + tokens.byteLength / 4);
@@ -83,7 +83,7 @@ function render({ model, el, signal, shared: context }) {
   el.append(title, bar, h("div", { className: "ipl-kv-map" }, canvas), tip, legend, sequences);
 
   let shape = grid(context.shown, 600);
-  let at = -1; // the cell that is pointed at
+  let at = context.at; // the cell that is pointed at: whoever does so goes on when the view is drawn anew
   const cells = new OffscreenCanvas(1, 1); // the picture without the mark
 
   function draw() {
@@ -175,7 +175,7 @@ function render({ model, el, signal, shared: context }) {
   }
 
   function point(cell) {
-    at = cell < context.shown ? cell : -1;
+    at = context.at = cell < context.shown ? cell : -1;
     tip.textContent = at < 0 ? "Point at a cell, or use the arrow keys, to see its token." : describe(context, at);
   }
 
@@ -223,6 +223,7 @@ function render({ model, el, signal, shared: context }) {
   signal?.addEventListener("abort", () => themed.disconnect());
   words();
   draw();
+  keepFocus(model.get("slot"), el, signal);
   return () => {
     cancelAnimationFrame(frame);
     context.listeners.delete(all);

@@ -50,6 +50,55 @@ function drawIn(slot, draw, { over }) {
   };
 }
 
+const REDRAWN = 1000; // ms in which a view that went and came again is the same to its reader
+const lost = new Map(); // slot -> what had the focus when its view went: { path, value, selection, when }
+
+// When a view is drawn anew, its reader finds the focus, and what was typed, where it was. And what goes while it has the
+// focus hands it on: keys would go to the notebook. Call it when all is drawn; `left()` is called when the focus has gone.
+function keepFocus(slot, el, signal, left = () => {}) {
+  let focused = null;
+  const out = () => {
+    if (signal.aborted || el.contains(document.activeElement)) return;
+    if (focused && document.activeElement === document.body && !takesFocus(focused)) handOn(el);
+    else focused = null;
+    left();
+  };
+  el.addEventListener("focusin", (event) => (focused = event.target), { signal });
+  el.addEventListener("focusout", () => setTimeout(out), { signal });
+  signal.addEventListener("abort", () => {
+    if (!focused) return;
+    const { value, selectionStart, selectionEnd } = focused;
+    lost.set(slot, { path: pathTo(focused, el), value, selection: [selectionStart, selectionEnd], when: performance.now() });
+  });
+  giveBack(el, lost.get(slot));
+  lost.delete(slot);
+}
+
+const takesFocus = (element) => element && !element.disabled && element.checkVisibility();
+
+// To the row that is looked at, or to the first that can be pressed.
+function handOn(el) {
+  const others = [el.querySelector(".ipl-row[tabindex='0']"), ...el.querySelectorAll("button, input")];
+  others.find(takesFocus)?.focus({ preventScroll: true });
+}
+
+function giveBack(el, was) {
+  if (!was || performance.now() - was.when > REDRAWN || document.activeElement !== document.body) return;
+  const element = was.path.reduce((at, n) => at?.children[n], el);
+  if (!takesFocus(element)) return;
+  element.focus({ preventScroll: true });
+  if (element.tagName !== "INPUT") return;
+  element.value = was.value;
+  if (was.selection[0] !== null) element.setSelectionRange(...was.selection);
+}
+
+// The places of an element and of those that hold it, each among its siblings.
+function pathTo(element, root) {
+  const path = [];
+  for (let at = element; at && at !== root; at = at.parentElement) path.unshift([...at.parentElement.children].indexOf(at));
+  return path;
+}
+
 // The model with listeners that go when the view does.
 function listening(model, signal) {
   return {
