@@ -118,6 +118,27 @@ def test_all_of_it_by_keyboard(smol: Open) -> None:
     expect(notebook.out(2)).to_contain_text("2 turns")
 
 
+def test_a_token_that_is_looked_at_stays_so_when_the_static_form_is_replaced(smol: Open) -> None:
+    notebook = smol(ASK)
+    view = shown(notebook, 1)
+    keys = notebook.page.keyboard
+    view.locator(".t").nth(3).click()
+    keys.press("Enter")
+    keys.press("Enter")
+    expect(view.locator(".ipl-answer")).to_have_count(2, timeout=60_000)
+    view.locator(".ipl-answer").first.locator(".t").nth(5).click()
+    drawn = view.element_handle()
+    notebook.page.mouse.move(5, 5)
+    view.locator(".t").nth(5).evaluate("""span => {
+        document.activeElement.blur();
+        return new Promise(resolve => setTimeout(() => resolve(span.focus())));
+    }""")
+    notebook.page.wait_for_function("view => !view.isConnected", arg=drawn)
+    keys.press("ArrowRight")
+    focused = notebook.page.locator(":focus")
+    expect(focused).to_have_attribute("aria-label", re.compile("^token 6: "))
+
+
 def test_a_branch_is_stopped(smol: Open) -> None:
     notebook = smol(
         "%config Llama.max_tokens = 4000\nfrom ipyllama import loaded\nllm, = loaded()\nchat = llm.chat()\n"

@@ -108,6 +108,7 @@ function drawTokens(answer, signal, branch) {
   const text = h("div", { className: "ipl-text", role: "group", "aria-label": `${answer.title}: arrow keys move, Enter goes to what could stand there` });
   const detail = h("div", { className: "ipl-detail", "aria-live": "polite" });
   const hint = "Point at a token, click to keep it, or use the arrow keys" + (branch ? "; click an alternative to go on from there." : ".");
+  const before = answer.looked ?? { at: 0, kept: false }; // in the drawing before this one
   let selected = -1; // the one that has the focus, or would have it
   let kept = false; // pointing at others does not change what is shown
   let shown = -2;
@@ -118,9 +119,9 @@ function drawTokens(answer, signal, branch) {
     detail.replaceChildren(number < 0 ? h("div", { className: "ipl-hint" }, hint) : drawDetail(answer, number, branch));
   }
   function select(number, focus) {
-    const before = spans[selected];
-    before?.removeAttribute("tabindex");
-    before?.classList.remove("ipl-selected");
+    const left = spans[selected];
+    left?.removeAttribute("tabindex");
+    left?.classList.remove("ipl-selected");
     selected = Math.max(0, Math.min(spans.length - 1, number));
     const span = spans[selected];
     span.tabIndex = 0;
@@ -131,9 +132,11 @@ function drawTokens(answer, signal, branch) {
     span.setAttribute("aria-label", describe(answer, selected));
     if (focus) span.focus();
     show(selected);
+    answer.looked = { at: selected, kept };
   }
   function release() {
     kept = false;
+    answer.looked = { at: selected, kept };
     spans[selected]?.classList.remove("ipl-selected");
   }
   // the nearest token of the line above or below
@@ -209,13 +212,17 @@ function drawTokens(answer, signal, branch) {
       chunk.append(span);
     }
     text.append(chunk);
+    cancelAnimationFrame(frame);
     if (next < answer.texts.length) frame = requestAnimationFrame(more);
   }
-  more();
-  if (spans.length) select(0, false);
-  release();
+  do more();
+  while (next <= before.at && next < answer.texts.length);
   signal.addEventListener("abort", () => cancelAnimationFrame(frame));
-  show(-1);
+  if (spans.length) select(before.at, false);
+  if (!before.kept) {
+    release();
+    show(-1);
+  }
 
   const head = h("div", { className: "ipl-title" }, h("span", {}, answer.title), h("span", { className: "ipl-summary" }, answer.summary));
   return h("section", { className: "ipl-answer", "aria-label": answer.title }, head, text, detail);
