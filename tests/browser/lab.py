@@ -184,6 +184,13 @@ class Notebook:
     def done(self, index: int) -> None:
         expect(self.prompt(index)).to_have_text(re.compile(r"\[\d+\]:"), timeout=120_000)
 
+    def begin(self, index: int) -> None:
+        """Run a cell until some of its answer is written."""
+        self.run(index, wait=False)
+        expect(self.out(index).locator(".ipl-live .ipl-line")).to_have_text(
+            re.compile(r"^([5-9]|\d{2,}) tokens"), timeout=60_000
+        )
+
     def stop(self) -> None:
         """The Stop button of the toolbar."""
         self.page.locator("[data-jp-item-name='interrupt'] jp-button").click()

@@ -200,11 +200,29 @@ def test_where_it_is_not_heard_while_a_cell_runs_it_says_so(bigram: Open) -> Non
     assert told(notebook, 3) == ["abc"]
 
 
+def test_a_field_that_is_written_in_is_left_alone(bigram: Open) -> None:
+    notebook = bigram("%llama chat")
+    shown = panel(notebook)
+    shown.get_by_role("button", name="Sampling").click()
+    length, temperature = (shown.get_by_label(label, exact=True) for label in ("Most tokens", "Temperature"))
+    with notebook.lab.frozen():
+        length.fill("0")
+        length.press("Tab")
+        temperature.fill("0.7")
+    expect(shown.get_by_role("alert")).to_contain_text("max_tokens", timeout=10_000)
+    expect(length).not_to_have_value("0")
+    expect(temperature).to_have_value("0.7")
+    length.fill("9")
+    length.press("Tab")
+    ask(shown, "abc", 1)
+    shown.get_by_role("button", name="As cells").click()
+    expect(shown.locator("pre.ipl-code")).to_contain_text("--temperature 0.7 --max-tokens 9")
+
+
 def test_while_another_answer_is_written_it_waits(smol: Open) -> None:
     notebook = smol("%llama chat", "%%llama --raw -n 4000 -t 0\n1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11,", ALL)
     shown = panel(notebook)
-    notebook.run(2, wait=False)
-    expect(notebook.out(2)).to_contain_text(re.compile(r"(\w+\W+){3}"), timeout=60_000)
+    notebook.begin(2)
     field(shown).fill("Hello")
     field(shown).press("Enter")
     expect(shown.locator(".ipl-writing")).to_contain_text("waiting: 1 answer ahead", timeout=30_000)

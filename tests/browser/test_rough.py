@@ -33,17 +33,11 @@ def write(said, step):
 """
 
 
-def begin(notebook: Any, index: int) -> None:
-    """Run a cell until its answer is being written."""
-    notebook.run(index, wait=False)
-    expect(notebook.out(index).locator(".ipl-live")).to_contain_text(re.compile(r"(\w+\W+){5}"), timeout=60_000)
-
-
 def test_a_stop_button_goes_through_the_server_where_it_must(smol: Open) -> None:
     """As in front ends whose widgets have no way to interrupt."""
     notebook = smol(ENDLESS)
     notebook.page.evaluate(f"() => {{ {KERNEL}.interrupt = undefined }}")
-    begin(notebook, 1)
+    notebook.begin(1)
     with notebook.page.expect_request(re.compile("/api/kernels/.*/interrupt")):
         notebook.out(1).get_by_role("button", name="Stop").click()
     notebook.done(1)
@@ -55,7 +49,7 @@ def test_a_kernel_that_starts_anew_leaves_what_there_is(smol: Open) -> None:
     notebook.run(1)
     notebook.run(2)
     expect(notebook.out(2).locator(".ipl-panel")).to_be_visible()
-    begin(notebook, 3)
+    notebook.begin(3)
     written = notebook.out(3).locator(".ipl-live p").first.inner_text()[:10]
     notebook.page.evaluate(f"() => {KERNEL}.restart()")
     expect(notebook.out(3).locator(".ipl-line")).to_contain_text("not finished: the kernel has ended")
@@ -68,19 +62,19 @@ def test_a_kernel_that_starts_anew_leaves_what_there_is(smol: Open) -> None:
     notebook.run(0)
     notebook.run(2)
     expect(notebook.out(2).locator(".ipl-panel")).to_be_visible()
-    begin(notebook, 3)
+    notebook.begin(3)
     notebook.out(3).get_by_role("button", name="Stop").click()
     notebook.done(3)
 
 
 def test_outputs_may_be_cleared_and_cells_deleted_while_they_are_written(smol: Open) -> None:
     notebook = smol(ENDLESS, "print('on')")
-    begin(notebook, 1)
+    notebook.begin(1)
     notebook.page.evaluate("() => { jupyterapp.commands.execute('notebook:clear-cell-output') }")
     expect(notebook.out(1).locator(".ipl-live")).to_have_count(0)
     notebook.stop()
     notebook.done(1)
-    begin(notebook, 1)
+    notebook.begin(1)
     notebook.page.evaluate("() => { jupyterapp.commands.execute('notebook:delete-cell') }")
     expect(notebook.page.locator(".ipl-live")).to_have_count(0)
     notebook.stop()
@@ -99,7 +93,7 @@ def test_two_views_of_one_conversation_and_clicks_while_it_is_busy(smol: Open) -
     )
     for index in (1, 2, 3, 4):
         notebook.run(index)
-    begin(notebook, 5)
+    notebook.begin(5)
     tokens = notebook.out(4).locator(".ipl-tokens")
     tokens.locator(".t").nth(1).click()
     tokens.locator("button.ipl-other").first.click()

@@ -132,6 +132,7 @@ const FIELDS = {
 
 function drawSampling(model, tell, keep) {
   const inputs = {};
+  let typing = null; // the field whose value is not told yet
   const read = (name, text) => (text.trim() !== "" && Number.isFinite(Number(text)) ? Number(text) : text.trim());
   const grid = h("div", { className: "ipl-controls" });
   for (const [name, { label, title, ...limits }] of Object.entries(FIELDS)) {
@@ -139,12 +140,17 @@ function drawSampling(model, tell, keep) {
     const input = h("input", { className: "ipl-field", title, ...kind, ...KEYS });
     input.dataset.key = `set:${name}`;
     input.addEventListener("keydown", (event) => event.stopPropagation());
-    input.addEventListener("change", () => tell({ kind: "set", options: { [name]: read(name, input.value) } }));
+    input.addEventListener("input", () => (typing = input));
+    input.addEventListener("change", () => {
+      typing = null;
+      tell({ kind: "set", options: { [name]: read(name, input.value) } });
+    });
+    input.addEventListener("blur", () => (typing = null));
     inputs[name] = input;
     grid.append(h("label", { className: "ipl-control" }, h("span", {}, label), input));
   }
   const fill = () => {
-    for (const [name, input] of Object.entries(inputs)) input.value = model.get("sampling")[name];
+    for (const [name, input] of Object.entries(inputs)) if (input !== typing) input.value = model.get("sampling")[name];
   };
   const fold = button("", "Temperature, top-p, length, seed", "sampling", () => show(grid.hidden));
   function show(open) {
@@ -155,7 +161,7 @@ function drawSampling(model, tell, keep) {
   }
   show(keep.open ?? false);
   fill();
-  return { fold, grid, fill };
+  return { fold, grid, fill, isTyping: () => typing !== null };
 }
 
 function drawModels(model, tell) {
@@ -394,7 +400,7 @@ function render({ model, el, signal }) {
   // -- the static form is brought up to date when nobody would be disturbed: the view is drawn anew then
   let composing = false;
   const settled = () => {
-    const editing = el.querySelector(".ipl-edit") || !cells.el.hidden;
+    const editing = el.querySelector(".ipl-edit") || !cells.el.hidden || sampling.isTyping();
     if (model.get("dirty") && !writing && !composing && !editing && !field.value) say(model, { kind: "left" });
   };
   const on = (target, name, listener) => target.addEventListener(name, listener, { signal });
