@@ -221,6 +221,14 @@ def test_two_texts_of_one_name_are_told(home, words):
         assert str(index.add("nowhere")) == "documents: none added; 0 chunks embedded; 1 document with problems"
 
 
+def test_a_warning_points_at_the_line_of_who_gave_the_documents(home, words):
+    with pytest.warns(DocumentWarning) as created:
+        index = Index.create("docs", "missing.md", embed=words)
+    with pytest.warns(DocumentWarning) as added:
+        index.add("missing.md")
+    assert [warning.filename for warning in (*created, *added)] == [__file__, __file__]
+
+
 def test_bad_files_are_told_and_the_rest_is_indexed(home, words):
     (home / "docs/empty").mkdir(parents=True)
     (home / "docs/good.txt").write_text("good text")

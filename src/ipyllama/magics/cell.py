@@ -49,7 +49,7 @@ def run_cell(shell: Any, session: Session, config: Llama, front: FrontEnd, line:
     options |= {"notes": (*notes, *more, *about_options), "fresh": args.fresh or not config.replay}
     asked = None
     if args.rag:
-        asked = start_rag(llm, _variables(shell), args, text.strip(), options)
+        asked = start_rag(llm, _variables(shell), args, text.strip(), options, view)
         job = asked.job
     elif args.raw:
         job = llm.start(text.rstrip("\n"), **options)

@@ -92,7 +92,8 @@ class Index:
         made_with = places.read(folder)
         _check_same(made_with, embedding, cut, ranking)
         index = cls(folder, made_with, embedding, ranking)
-        index.add(sources, progress=progress)
+        index._add(sources, progress)
+        index._warn()
         return index
 
     @classmethod
@@ -127,6 +128,11 @@ class Index:
 
         Ctrl-C and `kill -9` lose one batch of chunks at most; the next `add` goes on from there.
         """
+        added = self._add(sources, progress)
+        self._warn()
+        return added
+
+    def _add(self, sources: object, progress: Progress | None) -> Added:
         splitter = Splitter(Cut(self.made_with.chunk_tokens, self.made_with.overlap), self._checked.count)
         with places.alone(self.folder), reporting(progress, delay=1.0) as report:
             build = Build(self._store, splitter, self._checked.kept, report, f"indexing {self.name}")
@@ -137,9 +143,14 @@ class Index:
             if added.added or added.changed or added.removed:
                 self._store.tidy()
                 self._checked.reduce()
-        if self.problems:
-            _warn(self.problems)
         return added
+
+    def _warn(self) -> None:
+        """Tell whoever called the method that calls this."""
+        if self.problems:
+            first, why = next(iter(self.problems.items()))
+            more = f", and {len(self.problems) - 1:,} more: index.problems has all" if len(self.problems) > 1 else ""
+            warnings.warn(f"{first}: {why}{more}", DocumentWarning, stacklevel=3)
 
     def remove(self, source: str | os.PathLike[str]) -> int:
         """Remove a document, or all in a folder or of a glob; gives their number. Raises `BadOption` for an unknown."""
@@ -292,9 +303,3 @@ def _make(folder: Path, embedding: Embedding, cut: Cut, ranking: Ranking | None)
 
 def _is_below(name: str, folder: str) -> bool:
     return name.startswith(f"{folder.rstrip('/')}/")
-
-
-def _warn(problems: Mapping[str, str]) -> None:
-    first, why = next(iter(problems.items()))
-    more = f", and {len(problems) - 1:,} more: index.problems has all" if len(problems) > 1 else ""
-    warnings.warn(f"{first}: {why}{more}", DocumentWarning, stacklevel=3)
