@@ -125,6 +125,22 @@ def test_an_index_that_cannot_be_opened_can_be_dropped(kernel: Kernel) -> None:
     assert "no index 'odd'" in kernel.finish(kernel.start("%llama index odd --drop")).error
 
 
+def test_a_table_without_texts_makes_no_index(
+    new_kernel: Callable[..., Kernel], tiny: Callable[[str], Path], tmp_path: Path
+) -> None:
+    kernel = new_kernel(IPYLLAMA_PREFIX_DIR=str(tmp_path / "kept"))
+    kernel.run("%load_ext ipyllama\nimport pandas\nfrom ipyllama.rag import Index")
+    kernel.run("table = pandas.DataFrame({'notes': ['rain', 'sun']})")
+    line = f'%llama index weather {{{{table}}}} --embed "{tiny("bert")}"'
+    assert "a table needs a column 'text'" in kernel.fail(line).error
+    assert "weather" not in kernel.value("Index.names()")
+    kernel.run("table = table.rename(columns={'notes': 'text'})")
+    kernel.run(line)
+    kernel.run("table = table.rename(columns={'text': 'notes'})")
+    kernel.fail(line)
+    assert "weather" in kernel.value("Index.names()")
+
+
 def test_the_first_index_of_a_kernel_says_that_it_takes_a_while(
     new_kernel: Callable[..., Kernel], tiny: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -221,6 +221,17 @@ def test_two_texts_of_one_name_are_told(home, words):
         assert str(index.add("nowhere")) == "documents: none added; 0 chunks embedded; 1 document with problems"
 
 
+def test_what_can_be_no_document_makes_no_index(home, words):
+    for bad in ([3], [("a", "text"), 3]):
+        with pytest.raises(BadSource):
+            Index.create("bad", bad, embed=words)
+        assert Index.names() == []
+    Index.create("bad", embed=words)
+    with pytest.raises(BadSource):
+        Index.create("bad", [3], embed=words)
+    assert Index.names() == ["bad"]  # it was there before
+
+
 def test_a_warning_points_at_the_line_of_who_gave_the_documents(home, words):
     with pytest.warns(DocumentWarning) as created:
         index = Index.create("docs", "missing.md", embed=words)

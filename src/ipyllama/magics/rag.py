@@ -11,7 +11,7 @@ from ipyllama.display import ProgressLine, Table
 from ipyllama.display.documents import problems_table
 from ipyllama.display.rag import hits_bundle
 from ipyllama.display.units import plural
-from ipyllama.errors import BadOption, UnknownIndex
+from ipyllama.errors import BadOption, BadSource, UnknownIndex
 from ipyllama.magics.body import insert_variables
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def run_rag(variables: Mapping[str, Any], args: RagArgs, view: View) -> Any:
     return (_search if args.command == "search" else _index)(variables, args, view)
 
 
-def start_rag(  # noqa: PLR0913 - what a cell has
+def start_rag(
     llm: LLM, variables: Mapping[str, Any], args: CellArgs, question: str, options: dict[str, Any], view: View
 ) -> Asked:
     """Search, and ask about what was found."""
@@ -109,7 +109,11 @@ def _index(variables: Mapping[str, Any], args: RagArgs, view: View) -> Any:
     if args.remove:
         view.line(f"{plural(sum(index.remove(each) for each in args.remove), 'document')} removed from {name}")
     if sources:
-        return _add(index, given, view)
+        try:
+            return _add(index, given, view)
+        except BadSource:
+            index.drop_if_unused(not known)
+            raise
     return None if args.remove else index
 
 
@@ -149,8 +153,6 @@ def _opening(view: View) -> Iterator[None]:
 
 
 def _search(variables: Mapping[str, Any], args: RagArgs, view: View) -> Any:
-    from IPython.display import display
-
     from ipyllama.rag.retrievers import found_by
 
     name, *words = args.words
@@ -158,7 +160,7 @@ def _search(variables: Mapping[str, Any], args: RagArgs, view: View) -> Any:
         raise BadOption(f"a question is needed: %llama search {name} WORDS...")
     query, options = " ".join(words), {"mode": args.mode} if args.mode else {}
     hits = found_by(retriever(name, variables, view), query, args.k or K, options)
-    display(hits_bundle(query, hits), raw=True)  # type: ignore[no-untyped-call]
+    view.bundle(hits_bundle(query, hits), final=True)
 
 
 def _indexes(names: list[str]) -> Table:

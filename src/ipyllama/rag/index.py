@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from ipyllama.errors import BadOption, DocumentWarning, WrongModel
+from ipyllama.errors import BadOption, BadSource, DocumentWarning, WrongModel
 from ipyllama.models.progress import Progress, reporting
 from ipyllama.rag import places
 from ipyllama.rag.build import Added, Build
@@ -87,12 +87,17 @@ class Index:
         embedding, ranking = Embedding(embed, Memo(root / ".embeddings")), Ranking.of(rerank)
         if embedding.limit is not None and chunk_tokens > embedding.limit:
             raise BadOption(f"{embedding.name} embeds {embedding.limit} tokens at once: chunk_tokens is {chunk_tokens}")
-        if name not in places.names_in(root):
+        is_new = name not in places.names_in(root)
+        if is_new:
             _make(folder, embedding, cut, ranking)
         made_with = places.read(folder)
         _check_same(made_with, embedding, cut, ranking)
         index = cls(folder, made_with, embedding, ranking)
-        index._add(sources, progress)
+        try:
+            index._add(sources, progress)
+        except BadSource:
+            index.drop_if_unused(is_new)
+            raise
         index._warn()
         return index
 
@@ -230,6 +235,11 @@ class Index:
     def drop(self) -> None:
         """Delete the index with all that is in it."""
         places.delete(self.folder)
+
+    def drop_if_unused(self, is_new: bool) -> None:
+        """Delete an index that was made for documents of which there was none."""
+        if is_new and not len(self):
+            self.drop()
 
     def __len__(self) -> int:
         """Chunks."""

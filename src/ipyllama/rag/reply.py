@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from ipyllama.rag.types import Hit
 
 _GAP: Final = r"[ \t\u00a0]*"
-_ITEM: Final = rf"(?:(?:documents?|docs?\.?|sources?|chunks?){_GAP}|#)?(\d{{1,4}})(?:{_GAP}(?:[-–—]|to){_GAP}(\d{{1,4}}))?"
+_WORD: Final = rf"(?:(?:documents?|docs?\.?|sources?|chunks?){_GAP}|#)?"
+_ITEM: Final = rf"{_WORD}(\d{{1,4}})(?:{_GAP}(?:[-–—]|to){_GAP}(\d{{1,4}}))?"
 _AND: Final = rf"{_GAP}(?:[,;，；、]{_GAP}(?:and{_GAP})?|(?:and|&){_GAP})"
 _BRACKETS: Final = rf"[\[【]{_GAP}{_ITEM}(?:{_AND}{_ITEM})*{_GAP}[\]】]"
 _CODE: Final = rf"```.*?(?:```|\Z)|`(?!{_BRACKETS}`)[^`\n]+`"
