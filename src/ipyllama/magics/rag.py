@@ -145,11 +145,8 @@ def _opening(view: View) -> Iterator[None]:
     view.line("loading LanceDB, once in each kernel")
     try:
         yield
-    except BaseException:
+    finally:
         view.line("")
-        view.end()
-        raise
-    view.line("")
 
 
 def _search(variables: Mapping[str, Any], args: RagArgs, view: View) -> Any:
