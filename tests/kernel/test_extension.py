@@ -78,7 +78,8 @@ index = Index.create("pets", {{"a": "cats purr", "b": "dogs bark"}}, embed={str(
     (row,) = [line for line in bigram.run("%llama models").text.splitlines() if "tiny-bert" in line]
     assert row.endswith(", loaded")
     assert "%llama unload tiny-bert" in bigram.complete("%llama unload tiny-be")
-    assert "tiny-bert is unloaded" in bigram.run("%llama unload tiny-bert").text
+    said = bigram.run("%llama unload tiny-bert").text
+    assert said == "tiny-bert is unloaded and its memory is free; an index that embeds with it loads it again"
     assert bigram.value("[llm.name for llm in __import__('ipyllama').loaded()]") == ["tiny-llama-bigram"]
     assert "also loaded" not in bigram.run("%llama status").text
     assert "'tiny-bert' is not loaded" in bigram.fail("%llama unload tiny-bert").error

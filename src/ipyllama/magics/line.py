@@ -62,7 +62,10 @@ def _use(session: Session, args: LineArgs, view: View) -> None:
 
 def _unload(session: Session, args: LineArgs, view: View) -> None:
     llm = session.unload(args.name)
-    view.line(f"{llm.name} is unloaded and its memory is free; %llama load {llm.name} brings it back")
+    back = "an index that embeds with it loads it again"
+    if llm.can_generate:
+        back = f"%llama load {llm.name} brings it back"
+    view.line(f"{llm.name} is unloaded and its memory is free; {back}")
 
 
 def _models(session: Session, args: LineArgs, view: View) -> Table:
