@@ -243,6 +243,29 @@ def test_why_shows_each_turn_and_both_sides(kernel: Kernel) -> None:
     assert "first use" in kernel.run("print(first.why)").printed
 
 
+def test_why_numbers_turns_as_the_tree_does(kernel: Kernel) -> None:
+    kernel.run("%%llama -n 3 --reset --name start\nHello", "cell-1")
+    kernel.run("%%llama -n 3 --after start\nOne way", "cell-2")
+    kernel.run("%%llama -n 3 --after start\nAnother way", "cell-3")
+    table, _ = (bundle["text/plain"] for bundle in kernel.run("%llama why").bundles)
+    assert [row[:-5] for row in rows(table)] == [["1", "Hello"], ["→", "3", "Another way"]]
+    table, _ = (bundle["text/plain"] for bundle in kernel.run("%llama why 2").bundles)
+    assert [row[:-5] for row in rows(table)] == [["1", "Hello"], ["→", "2", "One way"]]
+
+
+def test_why_of_a_turn_of_an_earlier_kernel(
+    new_kernel: Callable[..., Kernel], tiny: Callable[[str], Path], tmp_path: Path
+) -> None:
+    for code in ("%%llama -n 3\nHello", "%llama resume"):
+        kernel = new_kernel(IPYLLAMA_PREFIX_DIR=str(tmp_path / "kept"))
+        kernel.run(f'%load_ext ipyllama\n%llama load "{tiny("llama")}" --threads 1')
+        kernel.run(code, "cell-1")
+    kernel.run("%%llama -n 3\nAnd then?", "cell-2")
+    table, explanation = (bundle["text/plain"] for bundle in kernel.run("%llama why 1").bundles)
+    assert [row[-1] for row in rows(table)] == ["an earlier kernel's", "continued"]
+    assert explanation == "an earlier kernel read it: why it cost that is not kept"
+
+
 def test_why_of_a_raw_answer(kernel: Kernel) -> None:
     kernel.run(f"%%llama --raw -n 5\n{STORY}")
     kernel.run(f"%%llama --raw -n 5\n{STORY[:100]} but now something else {STORY[100:]}")

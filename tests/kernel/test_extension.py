@@ -66,6 +66,38 @@ def test_unload_frees_the_memory_whoever_still_holds_the_model(smol: Kernel, smo
     assert smol.fail("chat.ask('Hi')").content["ename"] == "ClosedError"
 
 
+def test_what_an_index_has_loaded_is_seen_and_unloaded(bigram: Kernel, tiny: Callable[[str], Path]) -> None:
+    bigram.run(f"""
+import tempfile
+from ipyllama.rag import Index
+index = Index.create("pets", {{"a": "cats purr", "b": "dogs bark"}}, embed={str(tiny("bert"))!r},
+                     location=tempfile.mkdtemp())
+""")
+    found = bigram.value("[hit.chunk.source for hit in index.search('cats')]")
+    assert bigram.run("%llama status").text.splitlines()[-1].split() == ["also", "loaded", "tiny-bert"]
+    (row,) = [line for line in bigram.run("%llama models").text.splitlines() if "tiny-bert" in line]
+    assert row.endswith(", loaded")
+    assert "%llama unload tiny-bert" in bigram.complete("%llama unload tiny-be")
+    said = bigram.run("%llama unload tiny-bert").text
+    assert said == "tiny-bert is unloaded and its memory is free; an index that embeds with it loads it again"
+    assert bigram.value("[llm.name for llm in __import__('ipyllama').loaded()]") == ["tiny-llama-bigram"]
+    assert "also loaded" not in bigram.run("%llama status").text
+    assert "'tiny-bert' is not loaded" in bigram.fail("%llama unload tiny-bert").error
+    assert bigram.value("[hit.chunk.source for hit in index.search('cats')]") == found  # it comes back
+    bigram.run("%llama unload tiny-bert")
+    bigram.run("%%llama -n 3\nHi")
+
+
+def test_status_names_what_is_loaded_where_nothing_answers(bigram: Kernel, tiny: Callable[[str], Path]) -> None:
+    bigram.run(f"import ipyllama\nbert = ipyllama.load({str(tiny('bert'))!r})\n%llama unload")
+    shown = bigram.run("%llama status").text
+    assert shown.startswith("no model answers: %llama load smollm2")
+    assert shown.endswith("also loaded: tiny-bert")
+    bigram.run("%llama unload tiny-bert")
+    assert bigram.value("bert.closed")
+    assert bigram.run("%llama status").text.startswith("no model is loaded")
+
+
 def test_a_second_load_shares_the_model(bigram: Kernel, tiny: Callable[[str], Path]) -> None:
     bigram.run("import ipyllama")
     before = bigram.value("list(map(id, ipyllama.loaded()))")

@@ -56,6 +56,26 @@ def test_only_who_said_hello_gets_live_answers(notebook: Kernel) -> None:
     assert kinds(notebook.run(cell)) == ["begin", *kinds(after)[1:]]  # greeted once: that front end is still there
 
 
+def test_a_question_that_cannot_be_asked_leaves_no_answer_waiting(
+    new_kernel: Callable[..., Kernel], tiny: Callable[[str], Path], tmp_path: Path
+) -> None:
+    def start() -> Kernel:
+        kernel = new_kernel(IPYLLAMA_PREFIX_DIR=str(tmp_path / "kept"))
+        kernel.run(f'%load_ext ipyllama\n%llama load "{tiny("mamba")}" --threads 1', cell="load")
+        return kernel
+
+    bert = str(tiny("bert"))
+    start().run(f"from ipyllama.rag import Index\nIndex.create('docs', {{'a': 'abc'}}, embed={bert!r})")
+    kernel = start()  # where LanceDB is still to be loaded
+    hello(kernel)
+    result = kernel.finish(kernel.start("%%llama --rag docs --reuse fused\nWhat is a?", "a"))
+    assert "CannotFuse" in result.error
+    assert [kinds(result)[0], kinds(result)[-1]] == ["begin", "end"]
+    result = kernel.finish(kernel.start(f"%%llama --model '{bert}'\nWhat is a?", "b"))  # which is loaded for it
+    assert "WrongModel" in result.error
+    assert [kinds(result)[0], kinds(result)[-1]] == ["begin", "end"]
+
+
 def test_a_front_end_that_gives_no_ids_is_not_asked(new_kernel: Callable[[], Kernel]) -> None:
     kernel = new_kernel()
     assert kernel.run("%load_ext ipyllama").of("comm_open") == []

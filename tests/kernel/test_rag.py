@@ -125,6 +125,47 @@ def test_an_index_that_cannot_be_opened_can_be_dropped(kernel: Kernel) -> None:
     assert "no index 'odd'" in kernel.finish(kernel.start("%llama index odd --drop")).error
 
 
+def test_a_table_without_texts_makes_no_index(
+    new_kernel: Callable[..., Kernel], tiny: Callable[[str], Path], tmp_path: Path
+) -> None:
+    kernel = new_kernel(IPYLLAMA_PREFIX_DIR=str(tmp_path / "kept"))
+    kernel.run("%load_ext ipyllama\nimport pandas\nfrom ipyllama.rag import Index")
+    kernel.run("table = pandas.DataFrame({'notes': ['rain', 'sun']})")
+    line = f'%llama index weather {{{{table}}}} --embed "{tiny("bert")}"'
+    assert "a table needs a column 'text'" in kernel.fail(line).error
+    assert "weather" not in kernel.value("Index.names()")
+    kernel.run("table = table.rename(columns={'notes': 'text'})")
+    kernel.run(line)
+    kernel.run("table = table.rename(columns={'text': 'notes'})")
+    kernel.fail(line)
+    assert "weather" in kernel.value("Index.names()")
+
+
+def test_the_first_index_of_a_kernel_says_that_it_takes_a_while(
+    new_kernel: Callable[..., Kernel], tiny: Callable[[str], Path], tmp_path: Path
+) -> None:
+    def start() -> Kernel:
+        kernel = new_kernel(IPYLLAMA_PREFIX_DIR=str(tmp_path / "kept"))
+        kernel.run(f'%load_ext ipyllama\n%llama load "{tiny("llama")}" --threads 1')
+        return kernel
+
+    (tmp_path / "a.txt").write_text("Cats purr.")
+    line = f'%llama index pets "{tmp_path}/a.txt" --embed "{tiny("bert")}"'
+    for cell in (line, "%llama search pets -k 1 cats", "%%llama --rag pets -n 2 -k 1\nWhat do cats do?"):
+        kernel = start()
+        texts = [bundle["text/plain"] for bundle in kernel.run(cell, "a").bundles]
+        assert texts[0].startswith("loading LanceDB"), cell
+        assert not any("LanceDB" in text for text in texts[1:])
+        assert len(texts) > 1
+    again = kernel.run("%llama search pets -k 1 cats")
+    assert [bundle["text/plain"].splitlines()[0] for bundle in again.bundles] == ["1 chunk for “cats”"]
+    kernel.fail("%llama search other -k 1 cats")
+    assert "a" in kernel.run("!echo a").printed
+    assert "fork" not in kernel.run("!echo a").printed  # LanceDB warns of forks
+    kernel = start()
+    assert kernel.fail("%%llama --rag other -n 2\nWhat?").bundles == []
+
+
 def test_tab_completes(kernel: Kernel) -> None:
     assert "%%llama --rag" in kernel.complete("%%llama --ra")
     assert "%%llama --rag x --mode vector" in kernel.complete("%%llama --rag x --mode v")

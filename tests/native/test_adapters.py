@@ -56,6 +56,7 @@ def test_langchain_gets_our_answer(smol):
     assert len(pieces) > 3
     assert "".join(piece.content for piece in pieces) == expected.text
     assert sum(piece.usage_metadata["output_tokens"] for piece in pieces if piece.usage_metadata) == 12
+    assert pieces[-1].response_metadata["finish_reason"] == "length"
     assert asyncio.run(model.ainvoke(said)).content == expected.text
 
     async def streamed() -> str:
@@ -82,6 +83,9 @@ def test_langchain_continues_what_was_said(smol):
         model.invoke([HumanMessage("x"), ToolMessage("y", tool_call_id="1")])
     with pytest.raises(BadOption, match="only text"):
         model.invoke([HumanMessage([{"type": "image_url", "image_url": {"url": "data:,"}}])])
+    for refused in (model.bind_tools, model.with_structured_output):
+        with pytest.raises(BadOption, match="no tools"):
+            refused({"title": "x", "type": "object"})
 
 
 def test_langchain_embeds_and_retrieves(load, tmp_path):
@@ -121,12 +125,31 @@ def test_llama_index_gets_our_answer(smol):
     pieces = list(model.stream_chat(said))
     assert "".join(piece.delta for piece in pieces) == expected.text
     assert pieces[-1].message.content == expected.text
+    assert pieces[-1].raw.usage.generated == 12
     text = "The colours of the rainbow are"
     continued = smol.complete(text, max_tokens=12, temperature=0)
     assert model.complete(text).text == continued.text
-    assert list(model.stream_complete(text))[-1].text == continued.text
+    streamed = list(model.stream_complete(text))
+    assert "".join(piece.delta for piece in streamed) == streamed[-1].text == continued.text
+    assert streamed[-1].raw.finish_reason == "length"
     word = continued.text.split()[2]
     assert model.complete(text, stop=[word]).text == continued.text[: continued.text.index(word)]
+
+
+def test_llama_index_is_told_what_cannot_be_read(smol):
+    from llama_index.core.llms import ChatMessage, ImageBlock, TextBlock
+
+    from ipyllama.adapters.llama_index import LlamaLLM
+
+    model = LlamaLLM(llm=smol, options={"max_tokens": 2})
+    seen = [ChatMessage(role="user", blocks=[TextBlock(text="What is this?"), ImageBlock(image=b"GIF89a")])]
+    for ask in (model.chat, model.stream_chat):
+        with pytest.raises(BadOption, match="only text can be read"):
+            list(ask(seen))
+    parts = [ChatMessage(role="user", blocks=[TextBlock(text="Say"), TextBlock(text="hello.")])]
+    assert model.chat(parts).raw.message == parts[0].content
+    with pytest.raises(BadOption, match="tools"):
+        model.chat([ChatMessage(role="user", content="x")], tools=[])
 
 
 def test_llama_index_embeds_and_retrieves(load, tmp_path):

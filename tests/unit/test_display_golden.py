@@ -115,6 +115,7 @@ TURNS = [
     turn("Again", Usage(0, 256, 1044, 0), Why("text changed", 1300, 256, 290, (2, 3, 9, 4), (5, 3, 9, 4))),
     turn("Stopped", Usage(), None),
     replace(turn("Once more", Usage(restored=41), None), replayed=True),
+    turn("Of yesterday", Usage(0, 12, 49, 9), None),
 ]
 
 
@@ -241,8 +242,8 @@ CASES: dict[str, Callable[[], dict[str, str]]] = {
     "prefixes": lambda: prefix_table(PREFIXES, TEXTS, now=NOW, number=20, empty="")._repr_mimebundle_(),
     "prefixes_shared": lambda: prefix_table(PREFIXES, None, now=NOW, number=2, empty="")._repr_mimebundle_(),
     "prefixes_none": lambda: prefix_table([], {}, now=NOW, number=2, empty="nothing <yet>")._repr_mimebundle_(),
-    "turns": lambda: turns_table(TURNS, TURNS[2])._repr_mimebundle_(),
-    "turns_none": lambda: turns_table([], TURNS[2])._repr_mimebundle_(),
+    "turns": lambda: turns_table(TURNS, TURNS[2], (1, 2, 4, 7, 0, 9))._repr_mimebundle_(),
+    "turns_none": lambda: turns_table([], TURNS[2], ())._repr_mimebundle_(),
     "conversation": lambda: conversation_bundle(
         "Chat 'x <y>' with m: 2 turns", "Be <brief>.\nAnd kind.", [Said(TURNS[0], 1), Said(SAID, 3, 1, 3, stale=True)]
     ),

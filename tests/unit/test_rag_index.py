@@ -73,6 +73,30 @@ def test_stems_and_accents_make_no_difference_to_words(index):
     assert index.search("zebra", mode="text") == []
 
 
+def test_words_are_found_where_no_spaces_part_them(index):
+    index.add(
+        [
+            ("library", "天文台的图书馆每天早上九点开门，晚上八点关门。每人最多可以借五本书，借期为三十天。" * 2),
+            ("station", "東京駅で新幹線のチケットを買いました。猫がいます。"),
+            ("thai", "หอสมุดเปิดเวลาเก้าโมงเช้า"),
+            ("korean", "도서관은 아홉시에 문을 엽니다"),
+        ]
+    )
+    for query, source in {
+        "图书馆": "library",
+        "图书馆几点开门？": "library",
+        "新幹線のチケット": "station",
+        "猫": "station",
+        "หอสมุด": "thai",
+        "도서관": "korean",
+    }.items():
+        hits = index.search(query, mode="text")
+        assert [hit.chunk.source for hit in hits][:1] == [source], query
+    assert "图书馆每天" in index.search("图书馆", k=1, mode="text")[0].chunk.text  # what is shown is as it was
+    assert index.search("whale 鯨", mode="text")[0].chunk.source == "whales"
+    assert index.search("馆书图", mode="text") == []
+
+
 @pytest.mark.parametrize("query", ["'", '"', "a AND (b", "*", "id:*", "\\", "\0", "';drop", "whale\ud800", "漢"])
 def test_any_text_can_be_asked(index, query):
     for mode in ("vector", "text", "hybrid"):
@@ -195,6 +219,25 @@ def test_two_texts_of_one_name_are_told(home, words):
     assert index.sources() == {"a.txt": 1, "one": 1, "two": 1}
     with pytest.warns(DocumentWarning):
         assert str(index.add("nowhere")) == "documents: none added; 0 chunks embedded; 1 document with problems"
+
+
+def test_what_can_be_no_document_makes_no_index(home, words):
+    for bad in ([3], [("a", "text"), 3]):
+        with pytest.raises(BadSource):
+            Index.create("bad", bad, embed=words)
+        assert Index.names() == []
+    Index.create("bad", embed=words)
+    with pytest.raises(BadSource):
+        Index.create("bad", [3], embed=words)
+    assert Index.names() == ["bad"]  # it was there before
+
+
+def test_a_warning_points_at_the_line_of_who_gave_the_documents(home, words):
+    with pytest.warns(DocumentWarning) as created:
+        index = Index.create("docs", "missing.md", embed=words)
+    with pytest.warns(DocumentWarning) as added:
+        index.add("missing.md")
+    assert [warning.filename for warning in (*created, *added)] == [__file__, __file__]
 
 
 def test_bad_files_are_told_and_the_rest_is_indexed(home, words):

@@ -98,6 +98,37 @@ def test_citations_are_found_and_unknown_ones_marked() -> None:
         assert "[7] is cited, and there is no such document" in answer.sources_bundle()[kind]
 
 
+@pytest.mark.parametrize(
+    ("text", "cited", "unknown"),
+    [
+        ("[1, 3] and [2]", (1, 2, 3), ()),
+        ("[1][2], [3]-[4]", (1, 2, 3, 4), ()),
+        ("[ 2 ] [\u00a03\u00a0]", (2, 3), ()),
+        ("[1-3]", (1, 2, 3), ()),
+        ("[2–4; 1]", (1, 2, 3, 4), ()),
+        ("[1 and 2], [3, and 4]", (1, 2, 3, 4), ()),
+        ("[1 & 3]", (1, 3), ()),
+        ("[Document 2] [doc. 3] [documents 1, 4]", (1, 2, 3, 4), ()),
+        ("[Document 1, Document 3]", (1, 3), ()),
+        ("[#2] [Document [3]]", (2, 3), ()),
+        ("【1】 [2、3] [1，4]", (1, 2, 3, 4), ()),
+        ("[3-6]", (3, 4), (6,)),  # of what is no document the ends are enough
+        ("[1-9999]", (1, 2, 3, 4), (9999,)),
+        ("[7-9]", (), (7, 9)),
+        ("[4-2]", (2, 4), ()),  # no range
+        ("(1) first, (2) second, 1. third, ², [1.5], [v2], [two], [1 of 2]", (), ()),
+        ("Write `rows[0]` or\n```\nx[7] = [8, 9]\n``` as it says `[2]`.", (2,), ()),
+        ("```\nfirst[9]", (), ()),
+        ("`a` [1] `b`", (1,), ()),
+    ],
+)
+def test_citations_have_many_forms(text: str, cited: tuple[int, ...], unknown: tuple[int, ...]) -> None:
+    answer = reply(text, 4)
+    assert (answer.cited, answer.unknown) == (cited, unknown)
+    assert all(answer.text[each.start] in "[【" for each in answer.citations)
+    assert all(answer.text[each.end - 1] in "]】" for each in answer.citations)
+
+
 def test_what_is_not_in_the_documents_is_said() -> None:
     assert reply(NOT_FOUND).not_found
     assert any("not in the documents" in note for note in reply(f"I looked. {NOT_FOUND}").notes)

@@ -9,7 +9,7 @@ Needs `pip install 'ipyllama[langchain]'`.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ipyllama.adapters.conversation import conversation
 from ipyllama.errors import BadOption, MissingPackage
@@ -85,6 +85,13 @@ class ChatLlama(BaseChatModel):
             yield chunk
         yield _last(stream)
 
+    def bind_tools(self, tools: Any, **kwargs: Any) -> NoReturn:
+        """Raises `BadOption`: there are no tools here."""
+        raise BadOption(
+            f"{self.llm.name} calls no tools here, so it has no structured output either: bind(grammar=...) makes its "
+            "answers follow a grammar"
+        )
+
     def _begin(self, messages: list[BaseMessage], stop: list[str] | None, more: dict[str, Any]) -> Stream[Any]:
         chat, question = conversation(self.llm, _said(messages))
         return chat.stream(question, **self._chosen(stop, more))
@@ -154,7 +161,9 @@ def _last(stream: Stream[Any]) -> ChatGenerationChunk:
     """The chunk without text that tells what the answer cost."""
     reply = stream.reply
     assert reply is not None
-    chunk = AIMessageChunk(content="", usage_metadata=_usage(reply), response_metadata=_facts(reply))
+    chunk = AIMessageChunk(
+        content="", usage_metadata=_usage(reply), response_metadata=_facts(reply), chunk_position="last"
+    )
     return ChatGenerationChunk(message=chunk)
 
 

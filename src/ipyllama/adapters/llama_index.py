@@ -24,6 +24,7 @@ try:
         CompletionResponseGen,
         LLMMetadata,
         MessageRole,
+        TextBlock,
     )
     from llama_index.core.embeddings import BaseEmbedding
     from llama_index.core.llms import CustomLLM
@@ -77,6 +78,7 @@ class LlamaLLM(CustomLLM):
             for piece in stream:
                 text += piece
                 yield CompletionResponse(text=text, delta=piece)
+            yield CompletionResponse(text=text, delta="", raw=stream.reply)  # tells what it cost
 
         return pieces()
 
@@ -98,6 +100,8 @@ class LlamaLLM(CustomLLM):
             for piece in stream:
                 text += piece
                 yield ChatResponse(message=ChatMessage(role=MessageRole.ASSISTANT, content=text), delta=piece)
+            message = ChatMessage(role=MessageRole.ASSISTANT, content=text)
+            yield ChatResponse(message=message, delta="", raw=stream.reply)
 
         return pieces()
 
@@ -152,4 +156,6 @@ def _said(messages: Sequence[ChatMessage]) -> Iterator[tuple[str, str]]:
         role = _ROLES.get(message.role.value)
         if role is None:
             raise BadOption(f"messages of role '{message.role.value}' cannot be read: use system, user and assistant")
+        if not all(isinstance(block, TextBlock) for block in message.blocks):
+            raise BadOption("only text can be read: a message holds an image or something else")
         yield role, message.content or ""

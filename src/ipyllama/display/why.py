@@ -23,18 +23,19 @@ _HERE: Final = ("{+", "+}", "rgba(15,157,88,.22)", "ins")
 """How `git diff --word-diff` marks what went and what came; colours that are readable on white and on black."""
 
 
-def turns_table(turns: Sequence[Turn], asked: Turn) -> Table:
-    """A row for each turn; an arrow marks the one that was asked about."""
+def turns_table(turns: Sequence[Turn], asked: Turn, numbers: Sequence[int]) -> Table:
+    """A row for each turn, with its number in the tree, 0 where it is no longer there; an arrow marks the one that was
+    asked about."""
     rows = tuple(
         (
             "→" if turn is asked else "",
-            str(number),
+            str(number or ""),
             _shortened(one_line(turn.message)),
             format_count(turn.usage.prompt),
             *("" if turn.replayed else format_count(n) for n in _sources(turn.usage)),
-            turn.why.cause if turn.why else ("replayed" if turn.replayed else "nothing was read"),
+            turn.why.cause if turn.why else _without_cause(turn),
         )
-        for number, turn in enumerate(turns, start=1)
+        for number, turn in zip(numbers, turns, strict=True)
     )
     columns = ("", "turn", "message", "prompt", "reused", "restored", "computed", "cause")
     return Table(columns, rows, right=frozenset({1, 3, 4, 5, 6}), empty="no turn yet: ask something in a %%llama cell")
@@ -66,6 +67,12 @@ def explanation_html(explanation: Explanation) -> str:
 
 def explanation_bundle(explanation: Explanation) -> dict[str, str]:
     return {"text/plain": explanation_text(explanation), "text/html": explanation_html(explanation)}
+
+
+def _without_cause(turn: Turn) -> str:
+    if turn.replayed:
+        return "replayed"
+    return "an earlier kernel's" if turn.usage.prompt else "nothing was read"
 
 
 def _sources(usage: Usage) -> tuple[int, int, int]:

@@ -66,7 +66,7 @@ class LlamaMagics(Magics):
     def _model_names(self) -> list[str]:
         from ipyllama.models import complete_names
 
-        loaded = [llm.name for llm in self.session.llms]
+        loaded = [llm.name for llm in self.session.loaded]
         return [*loaded, *(name for name in complete_names("") if name not in loaded)]
 
     def _prefix_names(self) -> list[str]:

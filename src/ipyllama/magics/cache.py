@@ -44,7 +44,7 @@ def _ls(session: Session, args: CacheArgs, view: View) -> Table:
 
     memory = session.memory
     found = entries(memory, model=args.model, sort=args.sort)
-    texts = texts_of(memory, found[: args.number], session.llms)
+    texts = texts_of(memory, found[: args.number], session.loaded)
     place = memory.location or "RAM"
     empty = f"nothing is kept of {args.model}" if args.model else f"nothing is kept in {place} yet"
     return prefix_table(found, texts, now=time.time(), number=args.number, empty=empty)

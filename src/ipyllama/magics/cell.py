@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -44,31 +46,32 @@ def run_cell(shell: Any, session: Session, config: Llama, front: FrontEnd, line:
     text = "".join(parts)
     system, more = insert_variables(args.system or "", _variables(shell))
     view = _view(shell, args, config, front)
-    llm = session.find_or_load(args.model, view) if args.model else session.current
-    options, about_options = _options(shell, args, config)
-    options |= {"notes": (*notes, *more, *about_options), "fresh": args.fresh or not config.replay}
     asked = None
-    if args.rag:
-        asked = start_rag(llm, _variables(shell), args, text.strip(), options)
-        job = asked.job
-    elif args.raw:
-        job = llm.start(text.rstrip("\n"), **options)
-    else:
-        chat = session.chat(llm, args.chat, system or config.system, anew=args.reset)
-        where: dict[str, Any] = {
-            "cell": _owner(shell, session),
-            "name": args.name,
-            "system": system or None,
-            "think": args.think,
-            "on_full": args.on_full or config.on_full,
-            "wait": partial(_wait_for_summary, view),
-        }
-        if args.after is not None:
-            where["after"] = None if args.after == "none" else args.after
-        if args.samples or args.sweep:
-            _answer_together(shell, session, args, (chat, _stripped(parts), where, options), (view, config))
-            return
-        job = chat.start(_stripped(parts), **where, **options)
+    with _ended(view):
+        llm = session.find_or_load(args.model, view) if args.model else session.current
+        options, about_options = _options(shell, args, config)
+        options |= {"notes": (*notes, *more, *about_options), "fresh": args.fresh or not config.replay}
+        if args.rag:
+            asked = start_rag(llm, _variables(shell), args, text.strip(), options, view)
+            job = asked.job
+        elif args.raw:
+            job = llm.start(text.rstrip("\n"), **options)
+        else:
+            chat = session.chat(llm, args.chat, system or config.system, anew=args.reset)
+            where: dict[str, Any] = {
+                "cell": _owner(shell, session),
+                "name": args.name,
+                "system": system or None,
+                "think": args.think,
+                "on_full": args.on_full or config.on_full,
+                "wait": partial(_wait_for_summary, view),
+            }
+            if args.after is not None:
+                where["after"] = None if args.after == "none" else args.after
+            if args.samples or args.sweep:
+                _answer_together(shell, session, args, (chat, _stripped(parts), where, options), (view, config))
+                return
+            job = chat.start(_stripped(parts), **where, **options)
     stream = ReplyStream(view, stream=args.stream and config.stream)
     try:
         session.last = job.run(stream.feed)
@@ -85,6 +88,16 @@ def run_cell(shell: Any, session: Session, config: Llama, front: FrontEnd, line:
         raise
     except BaseException:
         stream.flush()
+        raise
+
+
+@contextmanager
+def _ended(view: View) -> Iterator[None]:
+    """What was shown of an answer that cannot be begun stays as it is: nothing waits for more of it."""
+    try:
+        yield
+    except BaseException:
+        view.end()
         raise
 
 

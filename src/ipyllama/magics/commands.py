@@ -143,8 +143,7 @@ _MODE: Final = Option(
 RAG: Final = (
     Command(
         "index",
-        "documents to search and to answer from: files, folders, globs, {{variables}}; what is unchanged costs "
-        "nothing. NAME alone lists its documents, and without a name all indexes are listed",
+        "documents to search: files, folders, globs, {{variables}}; again: only what changed costs; NAME alone: a list",
         "[NAME SOURCE...]",
         (
             Option(("--embed",), "MODEL", help="of a new index: what embeds its texts (default minilm)"),

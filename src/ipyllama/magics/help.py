@@ -19,7 +19,8 @@ The line below an answer says what was reused, what was computed, and how fast.
 Python variables
 
     {{name}} in the prompt is replaced by str(name); {{user.name}}, {{rows[0]}} and {{ages['Ann']}} work too.
-    A long text that is inserted is read once, whatever is asked below it.
+    A long text that is inserted is read once, whatever is asked below it in this cell, or in others with --after none.
+    Without that the next cell continues the conversation, which has the text already: ask on without it.
     \\{{name}} stays as {{name}}. Single braces, $, JSON, LaTeX and code pass untouched.
     In --system "..." they work as well. What is not a variable is sent as written, and a note says so."""
 
@@ -137,6 +138,7 @@ COMMAND_EXAMPLES: Final = (
     ("index", "%llama index handbook docs/ notes.md"),
     ("index", "%llama index handbook {{pages}}"),
     ("index", "%llama index handbook"),
+    ("index", "%llama index"),
     ("search", "%llama search handbook how do I reset my password"),
     ("search", "%llama search handbook -k 10 --mode text password"),
     ("help", "%llama help"),

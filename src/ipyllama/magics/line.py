@@ -62,13 +62,16 @@ def _use(session: Session, args: LineArgs, view: View) -> None:
 
 def _unload(session: Session, args: LineArgs, view: View) -> None:
     llm = session.unload(args.name)
-    view.line(f"{llm.name} is unloaded and its memory is free; %llama load {llm.name} brings it back")
+    back = "an index that embeds with it loads it again"
+    if llm.can_generate:
+        back = f"%llama load {llm.name} brings it back"
+    view.line(f"{llm.name} is unloaded and its memory is free; {back}")
 
 
 def _models(session: Session, args: LineArgs, view: View) -> Table:
     from ipyllama.models import list_models, not_fetched
 
-    loaded = {llm.path.resolve(): llm for llm in session.llms}
+    loaded = {llm.path.resolve(): llm for llm in session.loaded}
     rows = []
     for entry in list_models():
         llm = loaded.pop(entry.path.resolve(), None)
@@ -103,15 +106,15 @@ def _info(session: Session, args: LineArgs, view: View) -> Table:
 
 
 def _status(session: Session, args: LineArgs, view: View) -> Table | None:
-    if not session.llms:
-        view.line("no model is loaded: %llama load smollm2 loads one, %llama models lists others")
+    others = ", ".join(llm.name for llm in session.loaded if not session.answers(llm))
+    if session.answering is None:
+        state, also = ("no model answers", f"; also loaded: {others}") if others else ("no model is loaded", "")
+        view.line(f"{state}: %llama load smollm2 loads one, %llama models lists others{also}")
         return None
-    current = session.current
-    facts: dict[str, object] = dict(_facts(session, current))
-    others = [llm.name for llm in session.llms if llm is not current]
+    facts: dict[str, object] = dict(_facts(session, session.current))
     if others:
-        facts["also loaded"] = ", ".join(others)
-    return status_table(facts, current.name)
+        facts["also loaded"] = others
+    return status_table(facts, session.current.name)
 
 
 def _facts(session: Session, llm: LLM) -> dict[str, object]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from ipyllama.display import ProgressLine, Table
 from ipyllama.display.documents import problems_table
 from ipyllama.display.rag import hits_bundle
 from ipyllama.display.units import plural
-from ipyllama.errors import BadOption, UnknownIndex
+from ipyllama.errors import BadOption, BadSource, UnknownIndex
 from ipyllama.magics.body import insert_variables
 
 if TYPE_CHECKING:
@@ -32,12 +33,14 @@ def run_rag(variables: Mapping[str, Any], args: RagArgs, view: View) -> Any:
     return (_search if args.command == "search" else _index)(variables, args, view)
 
 
-def start_rag(llm: LLM, variables: Mapping[str, Any], args: CellArgs, question: str, options: dict[str, Any]) -> Asked:
+def start_rag(
+    llm: LLM, variables: Mapping[str, Any], args: CellArgs, question: str, options: dict[str, Any], view: View
+) -> Asked:
     """Search, and ask about what was found."""
     from ipyllama.rag.answer import start
 
     assert args.rag is not None
-    found = retriever(args.rag, variables)
+    found = retriever(args.rag, variables, view)
     search = {"mode": args.mode} if args.mode else None
     return start(llm, found, question, args.k or K, check=args.check, search=search, **options)
 
@@ -56,17 +59,19 @@ def show_sources(asked: Asked, reply: Reply, *, quiet: bool) -> Reply:
     return reply
 
 
-def retriever(name: str, variables: Mapping[str, Any]) -> Retriever:
+def retriever(name: str, variables: Mapping[str, Any], view: View) -> Retriever:
     """An index by name, or whatever searches in a variable, written {{name}}. Raises `BadOption`, `UnknownIndex`."""
     if (match := _VARIABLE.fullmatch(name)) is not None:
         from ipyllama.rag import as_retriever
 
         found: Retriever = as_retriever(_value(match[1], variables))
         return found
-    from ipyllama.rag import Index
+    from ipyllama.rag import Index, places
 
     try:
-        return Index.open(name)
+        places.known(name, places.root_of(None))
+        with _opening(view):
+            return Index.open(name)
     except UnknownIndex as error:
         if name in variables:
             raise UnknownIndex(f"{error} The variable is written {{{{{name}}}}}.") from None
@@ -96,14 +101,19 @@ def _index(variables: Mapping[str, Any], args: RagArgs, view: View) -> Any:
     known = name in Index.names()
     if not known and not sources:
         raise BadOption(f"there is no index {name}: %llama index {name} FILES... makes one")
-    index = Index.open(name) if known else Index.create(name, embed=args.embed or "minilm")
+    with _opening(view):
+        index = Index.open(name) if known else Index.create(name, embed=args.embed or "minilm")
     if args.embed and args.embed != index.made_with.embed:
         made_with = f"the index {name} was made with {index.made_with.embed}"
         raise BadOption(f"{made_with}: leave out --embed, or take another name, or --drop it")
     if args.remove:
         view.line(f"{plural(sum(index.remove(each) for each in args.remove), 'document')} removed from {name}")
     if sources:
-        return _add(index, given, view)
+        try:
+            return _add(index, given, view)
+        except BadSource:
+            index.drop_if_unused(not known)
+            raise
     return None if args.remove else index
 
 
@@ -124,17 +134,30 @@ def _add(index: Index, sources: list[Any], view: View) -> Any:
     return problems_table(added.problems) if added.problems else None
 
 
-def _search(variables: Mapping[str, Any], args: RagArgs, view: View) -> Any:
-    from IPython.display import display
+@contextmanager
+def _opening(view: View) -> Iterator[None]:
+    """Say what takes seconds where an index is opened for the first time in a kernel."""
+    from ipyllama.rag.packages import takes_a_while
 
+    if not takes_a_while():
+        yield
+        return
+    view.line("loading LanceDB, once in each kernel")
+    try:
+        yield
+    finally:
+        view.line("")
+
+
+def _search(variables: Mapping[str, Any], args: RagArgs, view: View) -> Any:
     from ipyllama.rag.retrievers import found_by
 
     name, *words = args.words
     if not words:
         raise BadOption(f"a question is needed: %llama search {name} WORDS...")
     query, options = " ".join(words), {"mode": args.mode} if args.mode else {}
-    hits = found_by(retriever(name, variables), query, args.k or K, options)
-    display(hits_bundle(query, hits), raw=True)  # type: ignore[no-untyped-call]
+    hits = found_by(retriever(name, variables, view), query, args.k or K, options)
+    view.bundle(hits_bundle(query, hits), final=True)
 
 
 def _indexes(names: list[str]) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -64,7 +65,16 @@ class Session:
 
     @property
     def llms(self) -> list[LLM]:
+        """The models that were loaded here."""
         return [llm for llm in self._llms if not llm.closed]
+
+    @property
+    def loaded(self) -> list[LLM]:
+        """These, and then what else is loaded in this kernel: in Python, or by an index that embeds with it."""
+        from ipyllama.llm import loaded
+
+        own = self.llms
+        return [*own, *(llm for llm in loaded() if llm not in own)]
 
     @property
     def chat_names(self) -> list[str]:
@@ -104,12 +114,13 @@ class Session:
     def use(self, llm: LLM) -> None:
         self._current = llm
 
-    def find(self, name: str) -> LLM:
-        """A loaded model by name. Raises `NoModelLoaded`."""
-        for llm in self.llms:
+    def find(self, name: str, among: Sequence[LLM] | None = None) -> LLM:
+        """A loaded model by name; without `among`, of those that were loaded here. Raises `NoModelLoaded`."""
+        llms = self.llms if among is None else among
+        for llm in llms:
             if name.lower() == llm.name.lower() or Path(name).expanduser().resolve() == llm.path.resolve():
                 return llm
-        names = [llm.name for llm in self.llms]
+        names = [llm.name for llm in llms]
         hint = did_you_mean(name, names) or (f"loaded: {', '.join(names)}" if names else "nothing is loaded")
         raise NoModelLoaded(f"'{name}' is not loaded: {hint}")
 
@@ -121,7 +132,7 @@ class Session:
 
     def unload(self, name: str | None) -> LLM:
         """Free one model's memory, whoever still holds it; the next loaded one answers then."""
-        llm = self.current if name is None else self.find(name)
+        llm = self.current if name is None else self.find(name, self.loaded)
         self._forget(llm)
         if self._current is llm:
             self._current = self._llms[-1] if self._llms else None
@@ -238,7 +249,8 @@ class Session:
 
     def _forget(self, llm: LLM) -> None:
         llm.close()
-        self._llms.remove(llm)
+        if llm in self._llms:
+            self._llms.remove(llm)
 
     def close(self) -> None:
         """Free every model that was loaded here."""

@@ -28,7 +28,11 @@ def run_why(session: Session, args: LineArgs, view: View) -> Any:
     if not turns:
         raise BadOption("there is no turn yet: ask something in a %%llama cell")
     asked = session.turn(args.name, args.chat) if args.name else turns[-1]
-    display(turns_table(turns, asked))  # type: ignore[no-untyped-call]
+    if all(turn is not asked for turn in turns):
+        turns = asked.path
+    assert asked.chat is not None  # it is a turn of this session's
+    numbers = [asked.chat.number(turn) for turn in turns]
+    display(turns_table(turns, asked, numbers))  # type: ignore[no-untyped-call]
     return _explained(session, asked, view)
 
 
@@ -36,7 +40,9 @@ def _explained(session: Session, reply: Reply, view: View) -> Explanation | None
     llm = session.llm_of(reply)
     if order := getattr(reply, "order", ""):  # of an answer from documents
         view.line(order)
-    if reply.why is None:
+    if reply.why is None and reply.usage.prompt and not reply.replayed:  # only a turn that was saved comes without
+        view.line("an earlier kernel read it: why it cost that is not kept")
+    elif reply.why is None:
         view.line("replayed: nothing was read for it" if reply.replayed else "nothing was read for it")
     elif llm is None:
         view.line(f"{reply.why} (text not shown: {reply.model} is not loaded)")

@@ -31,7 +31,8 @@ class _Bar:
     """One tqdm bar for each label in turn."""
 
     def __init__(self, unit: str, delay: float) -> None:
-        self._options: Any = {"unit": unit, "unit_scale": True, "delay": delay, "dynamic_ncols": True}
+        scale = unit in ("B", "tokens")  # of which there are many; others would be "1.00 of 2.00"
+        self._options: Any = {"unit": unit, "unit_scale": scale, "delay": delay, "dynamic_ncols": True}
         self._label = ""
         self._tqdm: Any = None
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ipyllama.errors import BadOption, StoreError, TooLongWarning
+from ipyllama.rag.lasting import Lasting
 from ipyllama.rag.types import digest
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Embedding:
         if not isinstance(embed, str) and not callable(embed) and not hasattr(embed, "embed"):
             raise BadOption(f"embed must be a model's name, a loaded model or a callable: got {embed!r:.80}")
         self._embed, self._memo = embed, memo
+        self._lasting = None if self.is_callable else Lasting(embed)
         self.dimensions: int | None = None
         """how long the vectors have to be, where that is known"""
 
@@ -51,50 +53,44 @@ class Embedding:
         default = type(self._embed).__qualname__
         return str(getattr(self._embed, "name" if not self.is_callable else "__qualname__", default))
 
-    @cached_property
+    @property
     def model(self) -> LLM | None:
         """The model; None where a callable embeds."""
-        if self.is_callable:
-            return None
-        if isinstance(self._embed, str):
-            from ipyllama.llm import load
-
-            return load(self._embed)
-        return self._embed  # type: ignore[no-any-return]
+        return self._lasting() if self._lasting is not None else None
 
     @cached_property
     def weights(self) -> str:
         """Tells one model's vectors from another's; "" of a callable, of which nothing is known."""
-        return self.model.weights if self.model is not None else ""
+        return model.weights if (model := self.model) is not None else ""
 
     @cached_property
     def limit(self) -> int | None:
         """Tokens that are embedded at once; longer texts in pieces."""
-        return self.model.text_limit if self.model is not None else None
+        return model.text_limit if (model := self.model) is not None else None
 
     def count(self, text: str) -> int:
         """Tokens in a text."""
-        if self.model is None:
+        if (model := self.model) is None:
             return -(-len(text) // _CHARS_PER_TOKEN)
-        return len(self.model.tokenize(text, add_special=False))
+        return len(model.tokenize(text, add_special=False))
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """A row for each text. Raises `BadOption` where a callable gives something else."""
-        if self.model is None:
+        if (model := self.model) is None:
             return _checked(self._embed(list(texts)), len(texts), self.dimensions)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TooLongWarning)  # headings may be long: then the mean of pieces
-            return self.model.embed(texts, progress=_silent)
+            return model.embed(texts, progress=_silent)
 
     def kept(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """The same, from what was kept where these texts were embedded together before."""
-        if self._memo is None or self.model is None:
+        if self._memo is None or self.is_callable:
             return self(texts)
         return self._memo(self.weights, texts, self)
 
     def reduce(self) -> None:
         """Keep no more than there is room for."""
-        if self._memo is not None and self.model is not None:
+        if self._memo is not None and not self.is_callable:
             self._memo.reduce()
 
 

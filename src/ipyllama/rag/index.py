@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from ipyllama.errors import BadOption, DocumentWarning, WrongModel
+from ipyllama.errors import BadOption, BadSource, DocumentWarning, WrongModel
 from ipyllama.models.progress import Progress, reporting
 from ipyllama.rag import places
 from ipyllama.rag.build import Added, Build
@@ -87,12 +87,18 @@ class Index:
         embedding, ranking = Embedding(embed, Memo(root / ".embeddings")), Ranking.of(rerank)
         if embedding.limit is not None and chunk_tokens > embedding.limit:
             raise BadOption(f"{embedding.name} embeds {embedding.limit} tokens at once: chunk_tokens is {chunk_tokens}")
-        if name not in places.names_in(root):
+        is_new = name not in places.names_in(root)
+        if is_new:
             _make(folder, embedding, cut, ranking)
         made_with = places.read(folder)
         _check_same(made_with, embedding, cut, ranking)
         index = cls(folder, made_with, embedding, ranking)
-        index.add(sources, progress=progress)
+        try:
+            index._add(sources, progress)
+        except BadSource:
+            index.drop_if_unused(is_new)
+            raise
+        index._warn()
         return index
 
     @classmethod
@@ -127,6 +133,11 @@ class Index:
 
         Ctrl-C and `kill -9` lose one batch of chunks at most; the next `add` goes on from there.
         """
+        added = self._add(sources, progress)
+        self._warn()
+        return added
+
+    def _add(self, sources: object, progress: Progress | None) -> Added:
         splitter = Splitter(Cut(self.made_with.chunk_tokens, self.made_with.overlap), self._checked.count)
         with places.alone(self.folder), reporting(progress, delay=1.0) as report:
             build = Build(self._store, splitter, self._checked.kept, report, f"indexing {self.name}")
@@ -137,9 +148,14 @@ class Index:
             if added.added or added.changed or added.removed:
                 self._store.tidy()
                 self._checked.reduce()
-        if self.problems:
-            _warn(self.problems)
         return added
+
+    def _warn(self) -> None:
+        """Tell whoever called the method that calls this."""
+        if self.problems:
+            first, why = next(iter(self.problems.items()))
+            more = f", and {len(self.problems) - 1:,} more: index.problems has all" if len(self.problems) > 1 else ""
+            warnings.warn(f"{first}: {why}{more}", DocumentWarning, stacklevel=3)
 
     def remove(self, source: str | os.PathLike[str]) -> int:
         """Remove a document, or all in a folder or of a glob; gives their number. Raises `BadOption` for an unknown."""
@@ -220,6 +236,11 @@ class Index:
         """Delete the index with all that is in it."""
         places.delete(self.folder)
 
+    def drop_if_unused(self, is_new: bool) -> None:
+        """Delete an index that was made for documents of which there was none."""
+        if is_new and not len(self):
+            self.drop()
+
     def __len__(self) -> int:
         """Chunks."""
         return len(self._store)
@@ -292,9 +313,3 @@ def _make(folder: Path, embedding: Embedding, cut: Cut, ranking: Ranking | None)
 
 def _is_below(name: str, folder: str) -> bool:
     return name.startswith(f"{folder.rstrip('/')}/")
-
-
-def _warn(problems: Mapping[str, str]) -> None:
-    first, why = next(iter(problems.items()))
-    more = f", and {len(problems) - 1:,} more: index.problems has all" if len(problems) > 1 else ""
-    warnings.warn(f"{first}: {why}{more}", DocumentWarning, stacklevel=3)

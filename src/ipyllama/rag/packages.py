@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from contextlib import suppress
 from importlib import import_module
 from typing import Any, Final
@@ -13,6 +15,11 @@ _IMPORTED_BY: Final = {"lancedb": ("pyarrow", "pandas")}
 """What a package imports later, if it is there: pyarrow imports pandas at its first array, and loses a Ctrl-C there."""
 
 
+def takes_a_while() -> bool:
+    """Whether what an index needs is still to be imported, which takes seconds."""
+    return "lancedb" not in sys.modules
+
+
 def needed(module: str, what: str, extra: str = "rag") -> Any:
     """The module, imported. Raises `MissingPackage`, which says what to install, where it is not there."""
     try:
@@ -21,7 +28,9 @@ def needed(module: str, what: str, extra: str = "rag") -> Any:
             for other in _IMPORTED_BY.get(module, ()):
                 with suppress(ImportError):
                     import_module(other)
-            return found
+        if module == "lancedb":  # `!ls` in a cell forks, and starts another program at once: nothing to be warned of
+            warnings.filterwarnings("ignore", "lancedb fork support", RuntimeWarning, "pty")
+        return found
     except ImportError as error:
         package = (error.name or module).partition(".")[0]
         raise MissingPackage(

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from ipyllama.errors import BadOption
+from ipyllama.rag.lasting import Lasting
 from ipyllama.rag.types import Hit
 
 
@@ -17,6 +18,7 @@ class Ranking:
 
     def __init__(self, rerank: Any) -> None:
         self._rerank = rerank
+        self._lasting = None if self.is_callable else Lasting(rerank)
 
     @classmethod
     def of(cls, rerank: Any) -> Self | None:
@@ -53,9 +55,5 @@ class Ranking:
         return sorted(scored, key=lambda hit: -hit.score)
 
     def _scores(self, query: str, texts: list[str]) -> Any:
-        if isinstance(self._rerank, str):
-            from ipyllama.llm import load
-
-            self._rerank = load(self._rerank)
-        rank: Callable[[str, list[str]], Any] = getattr(self._rerank, "rerank", self._rerank)
+        rank: Callable[[str, list[str]], Any] = self._rerank if self._lasting is None else self._lasting().rerank
         return rank(query, texts)

@@ -10,10 +10,20 @@ from ipyllama.rag.frame import NOT_FOUND
 from ipyllama.reply import Reply
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ipyllama.lens.divergence import Divergence
     from ipyllama.rag.types import Hit
 
-_CITED: Final = re.compile(r"\[(\d{1,4}(?:[ \t]*[,;][ \t]*\d{1,4})*)\]")
+_GAP: Final = r"[ \t\u00a0]*"
+_WORD: Final = rf"(?:(?:documents?|docs?\.?|sources?|chunks?){_GAP}|#)?"
+_ITEM: Final = rf"{_WORD}(\d{{1,4}})(?:{_GAP}(?:[-–—]|to){_GAP}(\d{{1,4}}))?"
+_AND: Final = rf"{_GAP}(?:[,;，；、]{_GAP}(?:and{_GAP})?|(?:and|&){_GAP})"
+_BRACKETS: Final = rf"[\[【]{_GAP}{_ITEM}(?:{_AND}{_ITEM})*{_GAP}[\]】]"
+_CODE: Final = rf"```.*?(?:```|\Z)|`(?!{_BRACKETS}`)[^`\n]+`"
+"""Brackets in code are places in a list."""
+_CITED: Final = re.compile(rf"{_CODE}|(?P<brackets>{_BRACKETS})", re.IGNORECASE | re.DOTALL)
+_NUMBERS: Final = re.compile(_ITEM, re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +58,12 @@ class RagReply(Reply):
 
     @property
     def citations(self) -> tuple[Citation, ...]:
-        """What it cites, in the order of the text, each number by itself."""
+        """What it cites, in the order of the text, each number by itself: [1], [1, 3], [1-3], [Document 2], 【2】.
+        Numbers in parentheses, and brackets in code, are no citations."""
         return tuple(
             Citation(number, match.start(), match.end(), self.hits[number - 1] if known else None)
             for match in _CITED.finditer(self.text)
-            for number in map(int, re.split(r"[ \t]*[,;][ \t]*", match[1]))
+            for number in _numbers(match["brackets"] or "", len(self.hits))
             for known in [0 < number <= len(self.hits)]
         )
 
@@ -102,3 +113,11 @@ class RagReply(Reply):
         from ipyllama.display.rag import rag_bundle
 
         return rag_bundle(self)
+
+
+def _numbers(brackets: str, n_hits: int) -> Iterator[int]:
+    """The numbers in brackets. A range stands for the documents in it, and for its ends."""
+    for match in _NUMBERS.finditer(brackets):
+        first, last = int(match[1]), int(match[2] or match[1])
+        within = range(max(first, 1), min(last, n_hits) + 1)
+        yield from sorted({first, *within, last}) if first < last else dict.fromkeys((first, last))

@@ -16,6 +16,7 @@ from ipyllama.rag.packages import needed
 from ipyllama.rag.places import is_index
 from ipyllama.rag.types import Chunk
 from ipyllama.rag.where import MOST_KEYS, TYPES, column, key_of, literal
+from ipyllama.rag.words import words_asked, words_in
 
 if TYPE_CHECKING:
     import numpy as np
@@ -140,7 +141,7 @@ class Store:
     def by_words(self, text: str, n: int, where: str | None) -> list[tuple[Chunk, float]]:
         """The n chunks with the most telling words of a text, with their BM25 score."""
         # not its query language: any text can be asked
-        match = needed("lancedb.query", "an index of documents").MatchQuery(text, "words")
+        match = needed("lancedb.query", "an index of documents").MatchQuery(words_asked(text), "words")
         with _told(self._folder):
             query = self._chunks.search(match, query_type="fts")
             rows = _filtered(query, where).limit(n).select([*_SHOWN, "_score"]).to_arrow()
@@ -220,7 +221,7 @@ def _table(rows: Sequence[Stored], schema: Any, filtered_by: Sequence[str]) -> A
     flat = pa.array(np.concatenate([row.vector for row in rows]).astype(np.float32))
     data: dict[str, Any] = {
         **{name: [getattr(chunk, name) for chunk in chunks] for name in ("id", "text", "source", "title", "start")},
-        "words": [f"{chunk.title}\n{chunk.text}" for chunk in chunks],
+        "words": [words_in(f"{chunk.title}\n{chunk.text}") for chunk in chunks],
         "metadata": [json.dumps(dict(chunk.metadata)) for chunk in chunks],
         "vector": pa.FixedSizeListArray.from_arrays(flat, len(rows[0].vector)),
     }
