@@ -138,6 +138,10 @@ class Kernel:
         """Read messages until the cell shows the first words of an answer; hand what came to `finish`."""
         return self._wait(msg_id, lambda result: bool(result.bundles) and "text/markdown" in result.bundles[-1])
 
+    def wait_for_live(self, msg_id: str, kind: str, so_far: Result) -> Result:
+        """Read messages until the cell's live view is told something of this kind; hand what came to `finish`."""
+        return self._wait(msg_id, lambda result: kind in told_live(result), so_far)
+
     def finish(self, msg_id: str, so_far: Result | None = None) -> Result:
         """Read everything that a started cell still sends."""
         result, end = so_far or Result(), time.monotonic() + PATIENCE
@@ -205,8 +209,8 @@ class Kernel:
         for file in self._files:
             file.close()
 
-    def _wait(self, msg_id: str, shown: Callable[[Result], bool]) -> Result:
-        result, end = Result(), time.monotonic() + PATIENCE
+    def _wait(self, msg_id: str, shown: Callable[[Result], bool], so_far: Result | None = None) -> Result:
+        result, end = so_far or Result(), time.monotonic() + PATIENCE
         while not shown(result):
             assert time.monotonic() < end, f"it never came: {result.messages}"
             assert not _is_idle(result), f"the cell ended without it: {result.error or result.text}"
@@ -228,6 +232,11 @@ class Kernel:
             message: Message = get(timeout=patience)
             if message["parent_header"].get("msg_id") == msg_id:
                 return message
+
+
+def told_live(result: Result) -> list[str]:
+    """What a live view was told, by kind."""
+    return [m["content"]["data"].get("content", {}).get("kind", "") for m in result.of("comm_msg")]
 
 
 def _is_idle(result: Result) -> bool:

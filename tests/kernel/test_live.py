@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kernel.session import Kernel, Result
+from kernel.session import Kernel, told_live
 
 FRONT = "get_ipython().magics_manager.registry['LlamaMagics'].front"
 STATE = """
@@ -33,27 +33,45 @@ def hello(kernel: Kernel) -> None:
     kernel.wait_until(f"{FRONT}.can_show")
 
 
-def kinds(result: Result) -> list[str]:
-    return [m["content"]["data"].get("content", {}).get("kind", "") for m in result.of("comm_msg")]
-
-
 def test_only_who_said_hello_gets_live_answers(notebook: Kernel) -> None:
     cell = "%%llama --raw -n 30 --fresh\nabc"
     before = notebook.run(cell, cell="a")
-    assert kinds(before) == []
+    assert told_live(before) == []
     hello(notebook)
     after = notebook.run(cell, cell="a")
-    assert kinds(after)[:2] == ["begin", "text"]
-    assert kinds(after)[-1] == "end"
+    assert told_live(after)[:2] == ["begin", "text"]
+    assert told_live(after)[-1] == "end"
     slot = '<div class="ipyllama-slot" data-ipyllama="a-0">'
     assert after.bundles[-1]["text/html"].startswith(slot)
     assert set(after.bundles[-1]) == set(before.bundles[-1])
     for option in ("--plain", "--no-stream", "--samples 2"):
-        assert kinds(notebook.run(cell.replace("--raw", option), cell="a")) == []
+        assert told_live(notebook.run(cell.replace("--raw", option), cell="a")) == []
     notebook.run("%config Llama.widgets = False")
-    assert kinds(notebook.run(cell, cell="a")) == []
+    assert told_live(notebook.run(cell, cell="a")) == []
     notebook.run("%config Llama.widgets = True")
-    assert kinds(notebook.run(cell)) == ["begin", *kinds(after)[1:]]  # greeted once: that front end is still there
+    assert told_live(notebook.run(cell)) == [
+        "begin",
+        *told_live(after)[1:],
+    ]  # greeted once: that front end is still there
+
+
+def test_who_says_hello_while_an_answer_is_written_sees_it_live_from_there(
+    new_kernel: Callable[[], Kernel], smollm2: Path
+) -> None:
+    kernel = new_kernel()
+    kernel.run(f'%load_ext ipyllama\n%llama load "{smollm2}" --threads 1', cell="load")
+    running = kernel.start("%%llama --raw -t 0 -n 6000\n1, 2, 3, 4, 5, 6, 7, 8, 9, 10,", "a")
+    shown = kernel.wait_for_words(running)
+    assert told_live(shown) == []
+    kernel.say("answers", kind="hello")
+    shown = kernel.wait_for_live(running, "text", shown)
+    kernel.interrupt()
+    shown = kernel.finish(running, shown)
+    assert (told_live(shown)[0], told_live(shown)[-1]) == ("begin", "end")
+    assert len(shown.of("display_data")) == 1
+    slot = '<div class="ipyllama-slot" data-ipyllama="a-0">'
+    assert all(bundle["text/html"].startswith(slot) for bundle in shown.bundles[-2:])
+    assert "[interrupted]" in shown.bundles[-1]["text/plain"]
 
 
 def test_a_question_that_cannot_be_asked_leaves_no_answer_waiting(
@@ -70,10 +88,10 @@ def test_a_question_that_cannot_be_asked_leaves_no_answer_waiting(
     hello(kernel)
     result = kernel.finish(kernel.start("%%llama --rag docs --reuse fused\nWhat is a?", "a"))
     assert "CannotFuse" in result.error
-    assert [kinds(result)[0], kinds(result)[-1]] == ["begin", "end"]
+    assert [told_live(result)[0], told_live(result)[-1]] == ["begin", "end"]
     result = kernel.finish(kernel.start(f"%%llama --model '{bert}'\nWhat is a?", "b"))  # which is loaded for it
     assert "WrongModel" in result.error
-    assert [kinds(result)[0], kinds(result)[-1]] == ["begin", "end"]
+    assert [told_live(result)[0], told_live(result)[-1]] == ["begin", "end"]
 
 
 def test_a_front_end_that_gives_no_ids_is_not_asked(new_kernel: Callable[[], Kernel]) -> None:

@@ -47,23 +47,24 @@ class NotebookView:
         self._update: Callable[[Bundle], None] | None = None
 
     def progress(self, progress: Progress) -> None:
-        self._show(progress_bundle(progress))
+        self.show(progress_bundle(progress))
 
     def line(self, line: str) -> None:
-        self._show(line_bundle(line))
+        self.show(line_bundle(line))
 
     def text(self, text: str, tokens: int = 0) -> None:
-        self._show(streaming_bundle(text))
+        self.show(streaming_bundle(text))
 
     def reply(self, reply: Reply) -> None:
-        self._show(reply_bundle(reply))
+        self.show(reply_bundle(reply))
 
     def bundle(self, bundle: Bundle, *, final: bool) -> None:
-        self._show(bundle)
+        self.show(bundle)
 
     def end(self) -> None: ...
 
-    def _show(self, bundle: Bundle) -> None:
+    def show(self, bundle: Bundle) -> None:
+        """Show this, in place of what was there."""
         if self._update is None:
             self._update = self._display(bundle)
         else:

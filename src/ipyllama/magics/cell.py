@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ipyllama.display import AnswersStream, ReplyStream, make_view
-from ipyllama.display.views import display_here
+from ipyllama.display.views import NotebookView, display_here
 from ipyllama.errors import BadOption, Interrupted
 from ipyllama.magics.body import insert_parts, insert_variables
 from ipyllama.magics.look import show
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ipyllama.magics.session import Session
     from ipyllama.reply import Reply
     from ipyllama.widgets.front import FrontEnd
+    from ipyllama.widgets.live import LiveView, Show
 
 
 ALTERNATIVES: Final = 5
@@ -117,11 +118,16 @@ def _options(shell: Any, args: CellArgs, config: Llama) -> tuple[dict[str, Any],
 def _view(shell: Any, args: CellArgs, config: Llama, front: FrontEnd) -> View:
     """Where the answer is shown: live where the front end can, several answers and whole ones in the simple way."""
     simple = args.plain or args.quiet or args.samples or args.sweep or not args.stream
-    if simple or not config.stream or front.live is None:
+    if simple or not config.stream or (front.live is None and not front.is_asked):
         return make_view(shell, quiet=args.quiet)
-    from ipyllama.widgets.live import LiveView
+    from ipyllama.widgets.live import LateView, LiveView
 
-    return LiveView(front.live.send, next_slot(), display_here)
+    slot = next_slot()
+
+    def begin(show: Show) -> LiveView | None:
+        return LiveView(live.send, slot, show) if (live := front.live) is not None else None
+
+    return begin(display_here) or LateView(NotebookView(display_here), begin)
 
 
 def _wait_for_summary(view: View, job: Job) -> Reply:

@@ -73,6 +73,11 @@ class FrontEnd:
         return self._live if self._answered and _allowed else None
 
     @property
+    def is_asked(self) -> bool:
+        """Whether it may still say so."""
+        return self._live is not None and not self._answered and _allowed
+
+    @property
     def can_show(self) -> bool:
         """Whether the front end runs live views."""
         return self.live is not None

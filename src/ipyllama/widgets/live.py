@@ -16,7 +16,7 @@ from ipyllama.display.growing import GrowingHTML
 from ipyllama.display.progress import Progress, line_bundle
 from ipyllama.display.reply import reply_bundle, streaming_bundle
 from ipyllama.display.units import format_rate, plural
-from ipyllama.display.views import Bundle
+from ipyllama.display.views import Bundle, NotebookView, View
 from ipyllama.reply import Reply
 from ipyllama.widgets.front import placed
 from ipyllama.widgets.say import can_hear, hear, hear_no_more
@@ -48,6 +48,46 @@ class LiveAnswers(anywidget.AnyWidget):
         hear_no_more(self.slot)
         self.layout.close()
         self.close()
+
+
+class LateView:
+    """An answer in a front end that has not said hello yet: shown in the simple way until it does, and live then.
+
+    `begin(show)` makes the live view, None as long as there can be none.
+    """
+
+    def __init__(self, simple: NotebookView, begin: Callable[[Show], LiveView | None]) -> None:
+        self._simple, self._begin = simple, begin
+        self._live: LiveView | None = None
+
+    def progress(self, progress: Progress) -> None:
+        self._now.progress(progress)
+
+    def line(self, line: str) -> None:
+        self._now.line(line)
+
+    def text(self, text: str, tokens: int = 0) -> None:
+        self._now.text(text, tokens)
+
+    def reply(self, reply: Reply) -> None:
+        self._now.reply(reply)
+
+    def bundle(self, bundle: Bundle, *, final: bool) -> None:
+        self._now.bundle(bundle, final=final)
+
+    def end(self) -> None:
+        self._now.end()
+
+    @property
+    def _now(self) -> View:
+        if self._live is None:
+            self._live = self._begin(self._go_on)
+        return self._simple if self._live is None else self._live
+
+    def _go_on(self, bundle: Bundle) -> Callable[[Bundle], None]:
+        """In the output that is there."""
+        self._simple.show(bundle)
+        return self._simple.show
 
 
 class LiveView:
