@@ -41,7 +41,6 @@ class LabView(PlayView):
     _esm = play_script("lab")
     _css = style("lab")
     state = traitlets.Dict(help="what is shown, see `packed`").tag(sync=True)
-    busy = traitlets.Bool(help="tokens are being drawn").tag(sync=True)
 
     def __init__(self, lab: SamplingLab) -> None:
         self.lab = lab
@@ -83,7 +82,6 @@ class LabView(PlayView):
 
     def _do(self, what: Callable[[], object], key: str = "") -> None:
         def do() -> None:
-            self.busy = not key  # sliders go on being moved
             try:
                 what()
                 self.problem = ""
@@ -93,8 +91,6 @@ class LabView(PlayView):
             except LlamaError as error:
                 self.problem = str(error)
                 self.update()  # sliders go back
-            finally:
-                self.busy = False
 
         self.worker.do(do, key)
 

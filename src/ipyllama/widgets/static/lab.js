@@ -94,8 +94,10 @@ function render({ model, el, signal }) {
   const before = h("span", {});
   const drawn = h("span", { className: "ipl-drawn", "aria-live": "polite" });
   const context = h("div", { className: "ipl-context", tabIndex: 0, role: "group", "aria-label": "The text so far" }, before, drawn, h("span", { className: "ipl-caret", "aria-hidden": "true" }));
-  const draws = [1, 10].map((n) => button(n === 1 ? "Draw" : `Draw ${n}`, n === 1 ? "Draw the next token and append it" : `Draw ${n} tokens and append them`, () => model.get("busy") || say(model, { kind: "draw", n })));
+  const draws = [1, 10].map((n) => button(n === 1 ? "Draw" : `Draw ${n}`, n === 1 ? "Draw the next token and append it" : `Draw ${n} tokens and append them`, () => say(model, { kind: "draw", n })));
   draws[0].classList.add("ipl-first");
+  // each press is one draw, in turn; a key that is held down is one press
+  for (const each of draws) each.addEventListener("keydown", (event) => event.repeat && event.preventDefault());
   const undo = button("Undo", "Take the last token back", () => say(model, { kind: "undo" }));
   const seed = h("input", { type: "number", min: 0, max: 4294967294, step: 1, className: "ipl-seed", ...KEYS });
   seed.addEventListener("change", () => say(model, { kind: "set", options: { seed: Math.max(0, Math.trunc(Number(seed.value))) } }));
@@ -135,18 +137,10 @@ function render({ model, el, signal }) {
     rows.forEach(({ update }, number) => update(state.rows[number], state.columns));
     title.textContent = state.summary;
     if (document.activeElement !== seed) seed.value = state.options.seed;
-    enable();
-  }
-  function enable() {
-    const { ended, drawn } = model.get("state");
-    for (const each of draws) {
-      each.disabled = ended;
-      each.setAttribute("aria-disabled", String(ended || model.get("busy"))); // a moment: it keeps the focus
-    }
-    undo.disabled = drawn.length === 0;
+    for (const each of draws) each.disabled = state.ended;
+    undo.disabled = state.drawn.length === 0;
   }
   model.on("change:state", update);
-  model.on("change:busy", enable);
   model.on("change:problem", () => model.get("problem") && asked.clear()); // and the sliders go back
   update();
   tellProblem(model, problem);
