@@ -74,7 +74,7 @@ function keepFocus(slot, el, signal, left = () => {}) {
   lost.delete(slot);
 }
 
-const takesFocus = (element) => element && !element.disabled && element.checkVisibility();
+const takesFocus = (element) => element && !element.disabled && element.getClientRects().length > 0; // of hidden ones there are none
 
 // To the row that is looked at, or to the first that can be pressed.
 function handOn(el) {
