@@ -191,6 +191,13 @@ class Notebook:
             re.compile(r"^([5-9]|\d{2,}) tokens"), timeout=60_000
         )
 
+    def leave_and_come_back(self, to: Locator) -> None:
+        """The focus leaves a view, which tells the kernel so, and is in it again before that has done anything."""
+        to.evaluate("""element => {
+            document.activeElement.blur();
+            return new Promise(resolve => setTimeout(() => resolve(element.focus())));
+        }""")
+
     def stop(self) -> None:
         """The Stop button of the toolbar."""
         self.page.locator("[data-jp-item-name='interrupt'] jp-button").click()

@@ -104,19 +104,13 @@ def test_the_keyboard(kept: Any) -> None:
     expect(view(kept)).to_contain_text("None of 2 prefixes fits the filter.")
 
 
-LEAVE_AND_COME_BACK = """field => {
-    document.activeElement.blur();
-    return new Promise(resolve => setTimeout(() => resolve(field.focus())));
-}"""
-
-
 def test_who_is_back_before_the_static_form_is_replaced_goes_on_typing(kept: Any) -> None:
     page, gone = kept.page, "view => !view.isConnected"
     view(kept).locator("[aria-selected=true]").focus()
     page.keyboard.press("p")
     expect(rows(kept).filter(has_text="yes")).to_have_count(1)
     drawn, wanted = view(kept).element_handle(), view(kept).get_by_role("searchbox")
-    wanted.evaluate(LEAVE_AND_COME_BACK)
+    kept.leave_and_come_back(wanted)
     page.keyboard.type("pin")
     page.wait_for_function(gone, arg=drawn)
     page.keyboard.type("ned")
@@ -125,7 +119,7 @@ def test_who_is_back_before_the_static_form_is_replaced_goes_on_typing(kept: Any
     button(kept, "Unpin").press("Enter")
     expect(rows(kept)).to_have_count(0)
     drawn, limit = view(kept).element_handle(), view(kept).get_by_role("textbox", name="Limit")
-    limit.evaluate(LEAVE_AND_COME_BACK)
+    kept.leave_and_come_back(limit)
     limit.fill("34M")
     page.keyboard.press("Home")
     page.wait_for_function(gone, arg=drawn)

@@ -129,10 +129,7 @@ def test_a_token_that_is_looked_at_stays_so_when_the_static_form_is_replaced(smo
     view.locator(".ipl-answer").first.locator(".t").nth(5).click()
     drawn = view.element_handle()
     notebook.page.mouse.move(5, 5)
-    view.locator(".t").nth(5).evaluate("""span => {
-        document.activeElement.blur();
-        return new Promise(resolve => setTimeout(() => resolve(span.focus())));
-    }""")
+    notebook.leave_and_come_back(view.locator(".t").nth(5))
     notebook.page.wait_for_function("view => !view.isConnected", arg=drawn)
     keys.press("ArrowRight")
     focused = notebook.page.locator(":focus")
