@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from ipyllama.errors import BadOption, BadState, StoreError
 from ipyllama.prefix.store.evict import held
-from ipyllama.prefix.store.heads import release
+from ipyllama.prefix.store.heads import holding, release
 
 if TYPE_CHECKING:
     from ipyllama.models import Progress
@@ -120,12 +120,13 @@ def root_name(memory: PrefixMemory) -> str:
 def _delete(store: BlockStore, entries: Sequence[Entry]) -> None:
     try:
         with store.locked():
-            sharing, holding = store.heads.all(), store.heads.holding()
+            sharing = store.heads.all()
+            bases = holding(sharing)
             freed = 0  # what shares a beginning goes before the block that holds it
             for entry in sorted(entries, key=lambda entry: entry.short not in sharing):
-                if entry.short in holding:
+                if entry.short in bases:
                     freed -= release(store, entry)
-                    holding = store.heads.holding()
+                    bases = holding(store.heads.all())
                 store.delete(entry)
                 freed += entry.nbytes
             if usage := store.usage():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -100,10 +100,6 @@ class Heads:
                 found.setdefault(match[1], []).append(match[2])
         return found
 
-    def holding(self) -> set[str]:
-        """16 hex digits of the blocks that may hold another's beginning."""
-        return {head for heads in self.all().values() for head in heads}
-
     def add(self, key: bytes, head: bytes) -> None:
         self._backend.write(f"heads/{key.hex()[:16]}-{head.hex()[:16]}", (), durable=False)
 
@@ -115,6 +111,11 @@ class Heads:
         for short, heads in self.all().items():
             for head in heads if short not in there else ():
                 self.drop(short, head)
+
+
+def holding(heads: Mapping[str, Sequence[str]]) -> set[str]:
+    """16 hex digits of the blocks that may hold another's beginning, of what `Heads.all` gives."""
+    return {head for each in heads.values() for head in each}
 
 
 def write_sharing(store: BlockStore, block: Block, parts: Sequence[memoryview], but: str = "") -> int:
